@@ -1,0 +1,1 @@
+"""The mathematics of the gate: decisions, cosines, projections and memories. No optimizer in sight."""

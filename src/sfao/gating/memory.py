@@ -1,0 +1,241 @@
+"""The memory of one layer: its directions, where they came from, and the projection off them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import hypot
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfao.gating.block import Block, Matrices
+from sfao.gating.dense import DenseBlock
+from sfao.gating.eviction import EVICTIONS, Slots
+from sfao.gating.factored import FactoredBlock
+from sfao.gating.layout import Layout
+from sfao.gating.products import Products, by_block
+from sfao.gating.projection import PROJECTIONS, Projection
+from sfao.gating.similarity import cosines
+
+MAX_PASSES = 3
+# What rounding may leave of a stored direction in the projected gradient, relative to its norm.
+ORTHOGONALITY = 1e-6
+
+
+def make_block(layout: Layout, storage: str, rank: int, dtype: torch.dtype) -> Block:
+    """A block in the storage asked for; dense where factors of that rank would not be smaller."""
+    if storage == "factored" and FactoredBlock.saves_memory(layout, rank):
+        return FactoredBlock(layout, dtype, rank)
+    return DenseBlock(layout, dtype)
+
+
+class Memory:
+    """Up to `capacity` directions of the parameters of one layer.
+
+    Gradients come as matrices, one a parameter (`layout.as_matrices`), None for parameters without one.
+    """
+
+    def __init__(self, blocks: Sequence[Block], capacity: int, generator: torch.Generator) -> None:
+        self.blocks = list(blocks)
+        self.capacity = capacity
+        self.generator = generator
+        self.slots = Slots()
+        self._reserved = 0
+        self._products = Products()
+        self._projections: dict[tuple[str, tuple[bool, ...]], tuple[Projection, Tensor]] = {}
+        self._overwritten: dict[int, list[list[Tensor]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.slots.tasks)
+
+    @property
+    def layouts(self) -> list[Layout]:
+        return [block.layout for block in self.blocks]
+
+    @property
+    def bytes(self) -> int:
+        return sum(block.bytes for block in self.blocks)
+
+    @property
+    def device(self) -> torch.device:
+        return self.blocks[0].tensors[0].device
+
+    def to(self, device: torch.device) -> None:
+        for block in self.blocks:
+            block.to(device)
+        self._forget_products()
+
+    def add_block(self, block: Block) -> None:
+        """Take more parameters in; the directions held so far are zero in them."""
+        if self.blocks:
+            block.to(self.device)
+        block.reserve(self._reserved, 0)
+        self.blocks.append(block)
+        self._forget_products()
+
+    # -- Storing ---------------------------------------------------------------------------------------
+
+    def offer(self, gradients: Matrices, norm: float, task: int, *, eviction: str, admit_below: float) -> bool:
+        """Store the direction of the gradients, unless it is too like one that is held or finds no slot."""
+        if admit_below < 1 and len(self) and float(self.cosines(gradients, norm).max()) >= admit_below:
+            return False
+        self.slots.offered[task] = self.slots.offered.get(task, 0) + 1
+        slot = len(self) if len(self) < self.capacity else EVICTIONS[eviction](self.slots, task, self.generator)
+        if slot is None:
+            return False
+        self._store(slot, gradients, 1 / norm, task)
+        return True
+
+    @contextmanager
+    def restored_on_error(self) -> Iterator[None]:
+        """Leave the memory as it was if the body fails. Only the slots the body overwrites are copied."""
+        slots, reserved, randomness = self.slots.copy(), self._reserved, self.generator.get_state()
+        self._overwritten = {}
+        try:
+            yield
+        except BaseException:
+            for slot, saved in self._overwritten.items():
+                for block, tensors in zip(self.blocks, saved, strict=True):
+                    block.restore_slot(slot, tensors)
+            self.slots = slots
+            self._reserve(reserved)
+            self.generator.set_state(randomness)
+            self._forget_products()
+            raise
+        finally:
+            self._overwritten = None
+
+    def _store(self, slot: int, gradients: Matrices, scale: float, task: int) -> None:
+        if slot >= self._reserved:
+            self._reserve(min(self.capacity, max(slot + 1, 2 * self._reserved)))
+        arrival = self.slots.total_offered
+        if slot == len(self):
+            self.slots.tasks.append(task)
+            self.slots.arrivals.append(arrival)
+        else:
+            if self._overwritten is not None and slot not in self._overwritten:
+                self._overwritten[slot] = [block.slot(slot) for block in self.blocks]
+            self.slots.tasks[slot], self.slots.arrivals[slot] = task, arrival
+        for block, part in by_block(self.blocks, gradients):
+            block.write(slot, part, scale, self.generator)
+        self._products.changed(slot)
+        self._projections.clear()
+
+    def _reserve(self, slots: int) -> None:
+        if slots != self._reserved:
+            for block in self.blocks:
+                block.reserve(slots, min(slots, len(self)))
+            self._reserved = slots
+
+    # -- Looking ---------------------------------------------------------------------------------------
+
+    def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
+        """Inner products with the directions of `index`, or with all of them, in float64."""
+        parts = [block.dots(part, len(self), index) for block, part in self._with_gradients(gradients)]
+        return (torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]).double()
+
+    def cosines(self, gradients: Matrices, norm: float, index: Tensor | None = None) -> Tensor:
+        norms = self._norms(gradients)
+        return cosines(self.dots(gradients, index), norms if index is None else norms[index], norm)
+
+    def risk(self, update: Matrices) -> float:
+        """The interference risk R(u; B), the largest (-<b, u>)_+ over the unit directions b (equation 2)."""
+        along = self.dots(update) / _nonzero(self._norms(update))
+        return float((-along).max().clamp(min=0))
+
+    # -- Projecting ------------------------------------------------------------------------------------
+
+    def project_(self, gradients: Matrices, norm: float, kind: str) -> None:
+        """Project the gradients off the directions, in place.
+
+        One pass is exact up to rounding at the size of the weights. When that is not small against what is
+        left of the gradient (directions nearly dependent, gradient nearly inside their span), another follows.
+        """
+        projection, norms = self._projection(gradients, kind)
+        present = [gradient for gradient in gradients if gradient is not None]
+        if projection.rank >= sum(gradient.numel() for gradient in present):
+            for gradient in present:
+                gradient.zero_()
+            return
+        rounding = torch.finfo(present[0].dtype).eps
+        for _ in range(MAX_PASSES if projection.idempotent else 1):
+            dots = self.dots(gradients) / norms
+            weights = projection.weights(dots)
+            for block, part in self._with_gradients(gradients):
+                block.subtract_(part, weights / norms)
+            left = max(norm**2 - float(dots @ weights), 0.0) ** 0.5
+            if rounding * (norm + float(weights.abs().sum())) <= ORTHOGONALITY * left:
+                return
+            norm = hypot(*(float(torch.linalg.vector_norm(gradient)) for gradient in present))
+
+    def _projection(self, gradients: Matrices, kind: str) -> tuple[Projection, Tensor]:
+        """The projection, factored when the memory changed, and the norms its unit directions had."""
+        key = (kind, _active(gradients))
+        if key not in self._projections:
+            gram = self._products.gram(self.blocks, len(self), key[1])
+            norms = _nonzero(gram.diagonal().sqrt())
+            projection = PROJECTIONS[kind](gram / norms / norms[:, None], self.slots.arrivals)
+            self._projections = {key: (projection, norms)}
+        return self._projections[key]
+
+    def _norms(self, gradients: Matrices) -> Tensor:
+        return self._products.norms(self.blocks, len(self), _active(gradients))
+
+    def _with_gradients(self, gradients: Matrices) -> list[tuple[Block, Matrices]]:
+        return [
+            (block, part)
+            for block, part in by_block(self.blocks, gradients)
+            if any(gradient is not None for gradient in part)
+        ]
+
+    def _forget_products(self) -> None:
+        self._products.forget()
+        self._projections.clear()
+
+    # -- State -----------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers and tensors; only slots in use. The memory can be loaded with `weights_only=True`."""
+        return {
+            "capacity": self.capacity,
+            "generator": self.generator.get_state(),
+            "tasks": list(self.slots.tasks),
+            "arrivals": list(self.slots.arrivals),
+            "offered": dict(self.slots.offered),
+            "blocks": [
+                {"kind": block.kind, "tensors": [tensor[: len(self)].clone() for tensor in block.tensors]}
+                for block in self.blocks
+            ],
+        }
+
+    @staticmethod
+    def from_state_dict(state: dict[str, Any], layouts: Sequence[Layout], device: torch.device) -> "Memory":
+        """The memory that `state_dict` described, for parameters of these layouts, in the dtype it was saved in."""
+        generator = torch.Generator()
+        generator.set_state(state["generator"].cpu())
+        blocks = [
+            _loaded_block(layout, saved["kind"], saved["tensors"], device)
+            for layout, saved in zip(layouts, state["blocks"], strict=True)
+        ]
+        memory = Memory(blocks, state["capacity"], generator)
+        memory.slots = Slots(list(state["tasks"]), list(state["arrivals"]), dict(state["offered"]))
+        memory._reserved = len(memory)
+        return memory
+
+
+def _loaded_block(layout: Layout, kind: str, tensors: Sequence[Tensor], device: torch.device) -> Block:
+    dtype = tensors[0].dtype
+    block = FactoredBlock(layout, dtype, tensors[0].shape[1]) if kind == "factored" else DenseBlock(layout, dtype)
+    for tensor, shape in zip(tensors, block.slot_shapes(), strict=True):
+        if tensor.shape[1:] != shape:
+            raise ValueError(f"directions of shape {tuple(tensor.shape[1:])} where {shape} is needed")
+    block.tensors = [tensor.to(device, copy=True) for tensor in tensors]
+    return block
+
+
+def _active(gradients: Matrices) -> tuple[bool, ...]:
+    return tuple(gradient is not None for gradient in gradients)
+
+
+def _nonzero(norms: Tensor) -> Tensor:
+    return norms.where(norms > 0, 1.0)

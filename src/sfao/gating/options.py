@@ -1,0 +1,111 @@
+"""The options of the gate: names, defaults and the rules their values must follow."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from numbers import Real
+from typing import Any, TypedDict
+
+import torch
+
+from sfao.gating.eviction import EVICTIONS
+from sfao.gating.projection import PROJECTIONS
+
+
+class GateOptions(TypedDict, total=False):
+    accept_above: float
+    discard_below: float
+    samples: int
+    cosine: str
+    strict: bool
+    projection: str
+    capacity: int
+    admit_below: float
+    min_norm: float
+    eviction: str
+    storage: str
+    rank: int
+    memory_dtype: str
+
+
+DEFAULTS: GateOptions = {
+    "accept_above": 0.85,
+    "discard_below": -1e-4,
+    "samples": 10,
+    "cosine": "signed",
+    "strict": False,
+    "projection": "span",
+    "capacity": 200,
+    "admit_below": 1.0,
+    "min_norm": 0.0,
+    "eviction": "balanced",
+    "storage": "dense",
+    "rank": 1,
+    "memory_dtype": "float32",
+}
+
+MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+CHOICES = {
+    "cosine": ("signed", "absolute"),
+    "projection": tuple(PROJECTIONS),
+    "eviction": tuple(EVICTIONS),
+    "storage": ("dense", "factored"),
+    "memory_dtype": tuple(MEMORY_DTYPES),
+}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names the first option whose value breaks its rule."""
+    for name in ("accept_above", "discard_below", "admit_below"):
+        if not (_is_number(options[name]) and -1 <= options[name] <= 1):
+            raise ValueError(f"`{name}` must be in [-1, 1], got {options[name]!r}")
+    if options["discard_below"] > options["accept_above"]:
+        raise ValueError(
+            f"`discard_below` must not exceed `accept_above` ({options['accept_above']}), "
+            f"got {options['discard_below']}"
+        )
+    for name in ("samples", "capacity", "rank"):
+        check_count(name, options[name])
+    check_at_least_zero("min_norm", options["min_norm"])
+    if not isinstance(options["strict"], bool):
+        raise ValueError(f"`strict` must be True or False, got {options['strict']!r}")
+    for name, choices in CHOICES.items():
+        check_choice(name, options[name], choices)
+
+
+def check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}")
+
+
+def check_at_least_zero(name: str, value: object) -> None:
+    if not (_is_number(value) and 0 <= value < float("inf")):  # type: ignore[operator]
+        raise ValueError(f"`{name}` must be a finite number of at least 0, got {value!r}")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}{_nearest(value, choices)}")
+
+
+def check_names(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse names that are no options."""
+    for name in given:
+        if name not in known:
+            raise ValueError(f"`{name}` is no option{_nearest(name, known)}; the options are {', '.join(known)}")
+
+
+def check_misspelt(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse names that look like a misspelt option; other keys of a param group belong to other tools."""
+    for name in given:
+        if name not in known and get_close_matches(name, known, n=1, cutoff=0.8):
+            raise ValueError(f"`{name}` is no option of a param group{_nearest(name, known)}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _nearest(value: object, choices: tuple[str, ...]) -> str:
+    close = get_close_matches(str(value), choices, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,114 @@
+"""Projections off the remembered directions, in terms of their small Gram matrix.
+
+A projection is u = g - sum_i w_i b_i. Each class here turns the inner products c_i = <g, b_i> into the
+weights w; it sees the Gram matrix K of the unit directions (float64) and never the directions themselves,
+so the same arithmetic serves every storage.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+# Directions of the span shorter than this (a singular value of the unit directions) are rounding of the
+# float32 they are stored in: leaving one out leaves at most 3e-6 of the gradient along a stored direction.
+SMALLEST_SINGULAR_VALUE = 3e-6
+
+
+class Projection(ABC):
+    #: Whether projecting twice is projecting once: then a second pass removes what rounding left behind.
+    idempotent: ClassVar[bool]
+    #: The dimension of what is projected away; 0 where that is no subspace.
+    rank: int = 0
+
+    @abstractmethod
+    def weights(self, dots: Tensor) -> Tensor:
+        """The weights w of the directions, given the inner products c."""
+
+
+class Span(Projection):
+    """Onto the orthogonal complement of the span: w = K^+ c (equation 6 and the appendix of the paper)."""
+
+    idempotent = True
+
+    def __init__(self, gram: Tensor) -> None:
+        values, vectors = torch.linalg.eigh(gram)
+        kept = values > SMALLEST_SINGULAR_VALUE**2
+        self.rank = int(kept.sum())
+        # Two products with the scaled eigenvectors, not one with K^+: its entries would be rounded at the
+        # size of the largest, 1 / SMALLEST_SINGULAR_VALUE squared.
+        self._scaled: Tensor = vectors[:, kept] / values[kept].sqrt()
+
+    def weights(self, dots: Tensor) -> Tensor:
+        return self._scaled @ (self._scaled.T @ dots)
+
+
+class Sequential(Projection):
+    """One direction after the other, as the released code does: not a projection unless they are orthogonal.
+
+    Subtracting b_i (b_i . u_i) in turn means w_i = c_i - sum over j < i of K_ij w_j, a triangular solve.
+    """
+
+    idempotent = False
+
+    def __init__(self, gram: Tensor, arrivals: Sequence[int]) -> None:
+        self._order = torch.tensor(sorted(range(len(arrivals)), key=arrivals.__getitem__), device=gram.device)
+        self._triangle = gram[self._order][:, self._order].tril()
+        self._triangle.diagonal().fill_(1.0)  # also where a direction is zero in the active parameters
+
+    def weights(self, dots: Tensor) -> Tensor:
+        ordered = torch.linalg.solve_triangular(self._triangle, dots[self._order, None], upper=False)
+        return torch.empty_like(dots).index_copy_(0, self._order, ordered[:, 0])
+
+
+class Cone(Projection):
+    """Onto the cone of steps that increase no represented loss, <u, b_i> >= 0 (equation 5 of the paper).
+
+    The dual is the linear complementarity problem w <= 0, K (-w) + c >= 0, their product 0. Solved by block
+    principal pivoting, with Murty's single pivots when the blocks stop improving (Judice and Pires 1994).
+    """
+
+    idempotent = True
+    patience = 3
+    max_pivots_per_direction = 20  # never reached but for rounding
+
+    def __init__(self, gram: Tensor) -> None:
+        # A slight ridge makes K positive definite, which is what guarantees that pivoting ends.
+        ridge = SMALLEST_SINGULAR_VALUE**2 * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        self._gram = gram + ridge
+
+    def weights(self, dots: Tensor) -> Tensor:
+        passive = torch.zeros_like(dots, dtype=torch.bool)
+        forces, slacks = torch.zeros_like(dots), dots
+        fewest, patience = len(dots) + 1, self.patience
+        for _ in range(self.max_pivots_per_direction * len(dots)):
+            noise = 1e-12 * torch.where(passive, forces.abs().max(), dots.abs().max())
+            wrong = torch.where(passive, forces, slacks) < -noise
+            count = int(wrong.sum())
+            if count == 0:
+                break
+            if count < fewest:
+                fewest, patience = count, self.patience
+            elif patience > 0:
+                patience -= 1
+            else:
+                wrong = torch.zeros_like(wrong).index_fill_(0, wrong.nonzero()[-1], True)
+            passive = passive ^ wrong
+            forces, slacks = self._solve(passive, dots)
+        return -forces.clamp(min=0)
+
+    def _solve(self, passive: Tensor, dots: Tensor) -> tuple[Tensor, Tensor]:
+        forces = torch.zeros_like(dots)
+        if passive.any():
+            inside = self._gram[passive][:, passive]
+            forces[passive] = torch.cholesky_solve(-dots[passive, None], torch.linalg.cholesky(inside))[:, 0]
+        return forces, self._gram @ forces + dots
+
+
+PROJECTIONS: dict[str, Callable[[Tensor, Sequence[int]], Projection]] = {
+    "span": lambda gram, arrivals: Span(gram),
+    "sequential": Sequential,
+    "cone": lambda gram, arrivals: Cone(gram),
+}

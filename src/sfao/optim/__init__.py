@@ -1,0 +1,1 @@
+"""SFAO and Gate: the mathematics of `sfao.gating` inside the contract of torch.optim."""

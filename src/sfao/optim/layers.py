@@ -1,0 +1,110 @@
+"""Layers: the parameters that are gated together."""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfao.gating.decision import Decision
+from sfao.gating.layout import layouts
+from sfao.gating.memory import Memory, make_block
+from sfao.gating.options import MEMORY_DTYPES
+from sfao.optim.gradients import LayerGradient
+
+#: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
+Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+
+COUNTED = (*(str(decision) for decision in Decision), "zero")
+
+
+def layer_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """One named param group for every module that has parameters of its own.
+
+    A parameter shared by several modules belongs to the first. Frozen parameters are included: they take
+    part as soon as they have gradients.
+    """
+    groups: list[dict[str, Any]] = []
+    seen: set[Tensor] = set()
+    for path, module in model.named_modules():
+        own = [parameter for parameter in module.parameters(recurse=False) if parameter not in seen]
+        seen.update(own)
+        if own:
+            name = ".".join(part for part in path.split(".") if part != "_orig_mod")
+            groups.append({"params": own, "name": name or type(module).__name__})
+    return groups
+
+
+def as_groups(parameters: Parameters, taken: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Param groups, named; every bare tensor becomes a group, hence a layer, of its own.
+
+    Groups without a name are numbered, past the names that are taken.
+    """
+    if isinstance(parameters, Tensor):
+        raise ValueError("`params` must be an iterable of tensors or param groups, got a tensor")
+    groups = [_as_group(item) for item in parameters]
+    names = {*taken, *(group["name"] for group in groups if "name" in group)}
+    free = (name for name in map("layer{}".format, count()) if name not in names)
+    return [group if "name" in group else {**group, "name": next(free)} for group in groups]
+
+
+def _as_group(item: Tensor | tuple[str, Tensor] | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(item, Tensor):
+        return {"params": [item]}
+    if isinstance(item, tuple):
+        return {"params": [item[1]], "name": item[0]}
+    params = [item["params"]] if isinstance(item["params"], Tensor) else list(item["params"])
+    return {**item, "params": [param[1] if isinstance(param, tuple) else param for param in params]}
+
+
+class Layer:
+    """Parameters that get one decision a step, with their memory and their counts.
+
+    `options` is the param group itself: what is changed there, a threshold schedule say, holds from the
+    next step on.
+    """
+
+    def __init__(self, name: str, options: dict[str, Any], generator: torch.Generator) -> None:
+        self.name = name
+        self.options = options
+        self.parameters: list[Tensor] = []
+        self.memory = Memory([], options["capacity"], generator)
+        self.counts = dict.fromkeys(COUNTED, 0)
+
+    def add_parameters(self, parameters: list[Tensor], options: dict[str, Any]) -> None:
+        dtype = MEMORY_DTYPES[options["memory_dtype"]]
+        for layout in layouts([parameter.shape for parameter in parameters]):
+            self.memory.add_block(make_block(layout, options["storage"], options["rank"], dtype))
+        self.parameters += parameters
+
+    @property
+    def has_gradient(self) -> bool:
+        return any(parameter.grad is not None for parameter in self.parameters)
+
+    def gradient(self, gradients: Sequence[Tensor | None] | None = None) -> LayerGradient:
+        """The given gradients of the layer's parameters, or those that backward() left in them."""
+        if gradients is None:
+            gradients = [parameter.grad for parameter in self.parameters]
+        if any(gradient is not None and gradient.layout != torch.strided for gradient in gradients):
+            raise ValueError(f"the gradient of layer {self.name!r} must be dense, got a sparse tensor")
+        return LayerGradient(gradients, self.memory.layouts)
+
+    def remember(self, gradient: LayerGradient, task: int) -> bool:
+        """Offer the direction of a gradient to the memory; whether it was stored."""
+        if gradient.norm == 0 or gradient.norm < self.options["min_norm"]:
+            return False
+        self.follow(gradient)
+        return self.memory.offer(
+            gradient.matrices(),
+            gradient.working_norm,
+            task,
+            eviction=self.options["eviction"],
+            admit_below=self.options["admit_below"],
+        )
+
+    def follow(self, gradient: LayerGradient) -> None:
+        """Bring the memory to the device of the gradient, should the model have moved."""
+        device = gradient.present[0].device
+        if self.memory.device != device:
+            self.memory.to(device)

@@ -1,0 +1,183 @@
+"""SFAO as a torch optimizer: the gate, then a step of gradient descent with momentum."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from sfao.gating.budget import MemoryPlan
+from sfao.gating.decision import Decision
+from sfao.gating.options import GateOptions, check_at_least_zero, check_choice, check_misspelt, check_names
+from sfao.optim.consolidation import Loss
+from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers, planned_options
+from sfao.optim.layers import Parameters, as_groups
+
+MOMENTUM_FORMS = ("ema", "heavy_ball")
+DESCENT_NAMES = ("lr", "momentum", "momentum_form", "weight_decay")
+
+
+class SFAO(Optimizer):
+    """Selective Forgetting-Aware Optimization: gradient descent that looks before it steps.
+
+    For every layer, the gradient g is compared with a few remembered directions and accepted, projected off
+    all of them, or discarded; the outcome u then moves the parameters::
+
+        m <- momentum * m + (1 - momentum) * u        theta <- (1 - lr * weight_decay) * theta - lr * m
+
+    Until something is remembered this is SGD. At the end of a task call :meth:`consolidate` (or, after any
+    backward(), :meth:`remember`). After a step, `.grad` holds u.
+
+    Args:
+        params: as for any optimizer. Param groups are layers (see :func:`sfao.layer_groups`); of plain
+            parameters, every one is a layer of its own.
+        lr: learning rate.
+        momentum: of the exponential average above; 0 for none. Its buffer is dropped at a task boundary.
+        momentum_form: ``"ema"`` as above, or ``"heavy_ball"``, torch's ``m <- momentum * m + u``.
+        weight_decay: decoupled, as above.
+        granularity, seed, memory_budget, options: see :class:`sfao.Gate`. The options can be given per
+            param group, as can the four arguments before.
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        *,
+        momentum_form: str = "ema",
+        weight_decay: float = 0.0,
+        granularity: str = "layer",
+        seed: int = 0,
+        memory_budget: str | int | None = None,
+        **options: Unpack[GateOptions],
+    ) -> None:
+        check_names(options, OPTION_NAMES)
+        groups = as_groups(params)
+        chosen, plan = planned_options(groups, memory_budget, options)
+        descent = {"lr": lr, "momentum": momentum, "momentum_form": momentum_form, "weight_decay": weight_decay}
+        self.gate = GatedLayers(granularity, seed, plan)
+        super().__init__(groups, {**descent, **chosen})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a layer; the memory of the others stays as it is."""
+        (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
+        check_misspelt(group, (*DESCENT_NAMES, *OPTION_NAMES))
+        complete = {**self.defaults, **group}
+        _check_descent(complete)
+        self.gate.check_group(complete)
+        super().add_param_group(group)
+        self.gate.add_group(group)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.gate.apply()
+        for group in self.param_groups:
+            self._descend(group)
+        return loss
+
+    def _descend(self, group: dict[str, Any]) -> None:
+        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+        steps = [parameter.grad for parameter in parameters]
+        if group["momentum"]:
+            steps = [self._averaged(p, p.grad, group["momentum"], group["momentum_form"]) for p in parameters]
+        if group["weight_decay"]:
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(parameters, steps, alpha=-group["lr"])
+
+    def _averaged(self, parameter: Tensor, update: Tensor, beta: float, form: str) -> Tensor:
+        """The momentum buffer of a parameter after this update."""
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        buffer: Tensor = state["momentum_buffer"]
+        return buffer.mul_(beta).add_(update, alpha=1 - beta if form == "ema" else 1)
+
+    # -- Memory ----------------------------------------------------------------------------------------
+
+    def remember(self) -> int:
+        """Store the directions of the gradients that backward() left; returns how many were stored."""
+        return self.gate.remember()
+
+    def consolidate(
+        self,
+        model: nn.Module,
+        batches: Iterable[object],
+        loss: Loss | None = None,
+        *,
+        target: str = "loss",
+        per: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Store directions of a finished task and end it: see :meth:`sfao.Gate.consolidate`."""
+        stored = self.gate.consolidate(model, batches, loss, target=target, per=per, limit=limit)
+        self._drop_momentum()
+        return stored
+
+    def end_task(self) -> None:
+        """Mark a task boundary without storing anything: momentum starts anew."""
+        self.gate.end_task()
+        self._drop_momentum()
+
+    def _drop_momentum(self) -> None:
+        for state in self.state.values():
+            state.pop("momentum_buffer", None)
+
+    @property
+    def last_decisions(self) -> dict[str, Decision]:
+        """What the last step decided, {layer: decision}; a layer whose gradient was zero is not in it."""
+        return self.gate.last_decisions
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Decisions so far: {layer: {accept, project, discard, zero}}."""
+        return self.gate.counts
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of directions held now."""
+        return self.gate.memory_bytes
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """What `memory_budget` picked."""
+        return self.gate.memory_plan
+
+    def risk(self) -> float:
+        """The interference risk of the last update: see :meth:`sfao.Gate.risk`."""
+        return self.gate.risk()
+
+    # -- State -----------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "gate": self.gate.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
+        if "gate" not in state_dict:
+            raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got keys {list(state_dict)}")
+        memories = self.gate.loaded_memories(state_dict["gate"])
+        try:
+            super().load_state_dict({name: value for name, value in state_dict.items() if name != "gate"})
+        except (KeyError, ValueError) as error:
+            raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
+        self.gate.rebind(self.param_groups)
+        self.gate.restore(state_dict["gate"], memories)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "gate": self.gate}
+
+
+def _check_descent(group: dict[str, Any]) -> None:
+    check_at_least_zero("lr", group["lr"])
+    check_at_least_zero("weight_decay", group["weight_decay"])
+    momentum = group["momentum"]
+    check_at_least_zero("momentum", momentum)
+    if momentum >= 1:
+        raise ValueError(f"`momentum` must be in [0, 1), got {momentum}")
+    check_choice("momentum_form", group["momentum_form"], MOMENTUM_FORMS)
