@@ -10,6 +10,8 @@ from torch import Tensor
 
 from sfao.gating.layout import Layout
 
+ALL = slice(None)
+
 #: The gradients of a block, one matrix a parameter; None for a parameter without a gradient.
 Matrices = Sequence[Tensor | None]
 
@@ -18,7 +20,7 @@ class Block(ABC):
     """The stored directions of the parameters of one matrix, a slot a direction.
 
     Every method that takes gradients leaves out the parameters whose gradient is None: frozen or unused
-    parameters take no part in inner products.
+    parameters take no part in inner products. At least one must have a gradient.
     """
 
     kind: ClassVar[str]
@@ -26,56 +28,82 @@ class Block(ABC):
     def __init__(self, layout: Layout, dtype: torch.dtype) -> None:
         self.layout = layout
         self.dtype = dtype
-        self.tensors = [torch.empty(0, *shape, dtype=dtype) for shape in self.slot_shapes()]
+        self.count = 0
+        self._set_tensors([torch.empty(0, *shape, dtype=dtype) for shape in self.slot_shapes()])
 
     @abstractmethod
     def slot_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of what one direction takes in each of `tensors`."""
 
     @abstractmethod
-    def write(self, slot: int, gradients: Matrices, scale: float, generator: torch.Generator) -> None:
-        """Store `scale` times the gradients as the direction of `slot`."""
+    def encode(self, gradients: Matrices, scale: float, generator: torch.Generator) -> list[Tensor]:
+        """What a slot holds for `scale` times these gradients."""
 
     @abstractmethod
-    def dots(self, gradients: Matrices, count: int, index: Tensor | None = None) -> Tensor:
-        """Inner products of the gradients with the first `count` directions, or with those of `index`."""
+    def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
+        """Inner products of the gradients with all directions, or with those of `index`."""
 
     @abstractmethod
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
-        """Subtract the weighted sum of the first `len(weights)` directions from the gradients, in place."""
+        """Subtract the weighted sum of the directions from the gradients, in place."""
 
     @abstractmethod
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
         """Squared norms in float64 of the directions in `slots`, over active parameters."""
 
     @abstractmethod
-    def gram(self, slots: Tensor, count: int, active: Sequence[bool]) -> Tensor:
-        """Inner products in float64 of the directions in `slots` with the first `count`, over active parameters."""
+    def gram(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
+        """Inner products in float64 of the directions in `slots` with all of them, over active parameters."""
 
     @property
     def bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
+        return sum(tensor.nbytes for tensor in self.tensors)
 
     @property
     def bytes_per_direction(self) -> int:
         return sum(prod(shape) * self.dtype.itemsize for shape in self.slot_shapes())
 
-    def reserve(self, slots: int, count: int) -> None:
-        """Make room for `slots` directions, keeping the first `count`; new slots are zero."""
-        grown = [tensor.new_zeros(slots, *shape) for tensor, shape in self._slots()]
-        for new, old in zip(grown, self.tensors, strict=True):
-            new[:count] = old[:count]
-        self.tensors = grown
+    def write(self, slot: int, gradients: Matrices, scale: float, generator: torch.Generator) -> None:
+        """Store `scale` times the gradients as the direction of `slot`; zero where there is none."""
+        if all(gradient is None for gradient in gradients):
+            self.put(slot, [tensor.new_zeros(shape) for tensor, shape in self._slots()])
+        else:
+            self.put(slot, self.encode(gradients, scale, generator))
 
-    def to(self, device: torch.device) -> None:
-        self.tensors = [tensor.to(device) for tensor in self.tensors]
+    def put(self, slot: int, values: Sequence[Tensor]) -> None:
+        for tensor, value in zip(self.tensors, values, strict=True):
+            tensor[slot] = value
+        self.resize(max(self.count, slot + 1))
 
-    def slot(self, slot: int) -> list[Tensor]:
+    def get(self, slot: int) -> list[Tensor]:
         return [tensor[slot].clone() for tensor in self.tensors]
 
-    def restore_slot(self, slot: int, saved: Sequence[Tensor]) -> None:
-        for tensor, value in zip(self.tensors, saved, strict=True):
-            tensor[slot] = value
+    def resize(self, count: int) -> None:
+        """Let the first `count` slots be the directions held."""
+        self.count = count
+        self.used = [tensor[:count] for tensor in self.tensors]
+
+    def reserve(self, slots: int) -> None:
+        """Make room for `slots` directions; new slots are zero."""
+        grown = [tensor.new_zeros(slots, *shape) for tensor, shape in self._slots()]
+        for new, old in zip(grown, self.used, strict=True):
+            new[: self.count] = old
+        self._set_tensors(grown)
+
+    def to(self, device: torch.device) -> None:
+        self._set_tensors([tensor.to(device) for tensor in self.tensors])
+
+    def load(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+        """Hold these directions and no others."""
+        for tensor, shape in zip(tensors, self.slot_shapes(), strict=True):
+            if tensor.shape[1:] != shape:
+                raise ValueError(f"directions of shape {tuple(tensor.shape[1:])} where {shape} is needed")
+        self.count = len(tensors[0])
+        self._set_tensors([tensor.to(device, copy=True) for tensor in tensors])
+
+    def _set_tensors(self, tensors: list[Tensor]) -> None:
+        self.tensors = tensors
+        self.resize(self.count)
 
     def _slots(self) -> list[tuple[Tensor, tuple[int, ...]]]:
         return list(zip(self.tensors, self.slot_shapes(), strict=True))

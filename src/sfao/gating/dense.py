@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.block import Block, Matrices
+from sfao.gating.block import ALL, Block, Matrices
 
-# Columns handled at a time where rows must be gathered or widened: the copy then stays in the cache.
+# Columns handled at a time where rows must be widened: the copy then stays in the cache.
 CHUNK = 16384
 
 
@@ -17,38 +17,36 @@ class DenseBlock(Block):
     def slot_shapes(self) -> list[tuple[int, ...]]:
         return [(self.layout.rows * columns,) for columns in self.layout.columns]
 
-    def write(self, slot: int, gradients: Matrices, scale: float, generator: torch.Generator) -> None:
-        for rows, gradient in zip(self.tensors, gradients, strict=True):
-            if gradient is None:
-                rows[slot] = 0
-            else:
-                rows[slot] = gradient.flatten() * scale
-
-    def dots(self, gradients: Matrices, count: int, index: Tensor | None = None) -> Tensor:
-        parts = [
-            _times_vector(rows[:count], gradient.flatten(), index)
+    def encode(self, gradients: Matrices, scale: float, generator: torch.Generator) -> list[Tensor]:
+        return [
+            rows.new_zeros(rows.shape[1]) if gradient is None else gradient.flatten() * scale
             for rows, gradient in zip(self.tensors, gradients, strict=True)
+        ]
+
+    def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
+        parts = [
+            _times_vector(rows, gradient.view(-1), index)
+            for rows, gradient in zip(self.used, gradients, strict=True)
             if gradient is not None
         ]
         return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
 
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
-        for rows, gradient in zip(self.tensors, gradients, strict=True):
+        for rows, gradient in zip(self.used, gradients, strict=True):
             if gradient is not None:
-                _subtract_combination_(gradient.view(-1), rows[: len(weights)], weights.to(gradient.dtype))
+                _subtract_combination_(gradient.view(-1), rows, weights.to(gradient.dtype))
 
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
-        parts = [rows for rows, is_active in zip(self.tensors, active, strict=True) if is_active]
+        parts = [rows for rows, is_active in zip(self.used, active, strict=True) if is_active]
         norms = [[torch.linalg.vector_norm(rows[slot], dtype=torch.float32) for rows in parts] for slot in slots]
         return torch.tensor(norms, dtype=torch.float64, device=slots.device).square().sum(1)
 
-    def gram(self, slots: Tensor, count: int, active: Sequence[bool]) -> Tensor:
-        first = self.tensors[0]
-        total = torch.zeros(len(slots), count, dtype=torch.float64, device=first.device)
-        for rows, is_active in zip(self.tensors, active, strict=True):
+    def gram(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
+        total = torch.zeros(len(slots), self.count, dtype=torch.float64, device=slots.device)
+        for rows, is_active in zip(self.used, active, strict=True):
             if is_active:
                 for columns in _chunks(rows):
-                    wide = rows[:count, columns].double()
+                    wide = rows[:, columns].double()
                     total.addmm_(wide[slots], wide.T)
         return total
 
@@ -57,19 +55,32 @@ def _chunks(rows: Tensor) -> Iterator[slice]:
     return (slice(start, start + CHUNK) for start in range(0, rows.shape[1], CHUNK))
 
 
-def _times_vector(rows: Tensor, vector: Tensor, index: Tensor | None) -> Tensor:
-    if index is None and rows.dtype == vector.dtype:
-        return rows @ vector
-    total = vector.new_zeros(len(rows) if index is None else len(index))
-    for columns in _chunks(rows):
-        picked = rows[:, columns] if index is None else rows[:, columns][index]
-        total.addmv_(picked.to(vector.dtype), vector[columns])
-    return total
+def _times_vector(rows: Tensor, vector: Tensor, index: Tensor | slice) -> Tensor:
+    if isinstance(index, Tensor):
+        # Row by row: gathering the rows first would write and read them once more.
+        return torch.stack([rows[slot].to(vector.dtype) @ vector for slot in index.tolist()])
+    if rows.dtype != vector.dtype:
+        parts = [_times_vector(rows[:, part].to(vector.dtype), vector[part], index) for part in _chunks(rows)]
+        return torch.stack(parts).sum(0)
+    # A product with a vector runs on one core, a batch of them on all: deal the rows out to the cores.
+    cores = _cores(rows)
+    share = len(rows) // cores
+    dealt = rows[: cores * share].view(cores, share, len(vector))
+    products = torch.bmm(vector.expand(cores, 1, -1), dealt.mT).view(-1)
+    return torch.cat([products, rows[cores * share :] @ vector])
 
 
 def _subtract_combination_(vector: Tensor, rows: Tensor, weights: Tensor) -> None:
-    if rows.dtype == vector.dtype:
-        vector.addmv_(rows.T, weights, alpha=-1)
+    if rows.dtype != vector.dtype:
+        for part in _chunks(rows):
+            _subtract_combination_(vector[part], rows[:, part].to(vector.dtype), weights)
         return
-    for columns in _chunks(rows):
-        vector[columns].addmv_(rows[:, columns].to(vector.dtype).T, weights, alpha=-1)
+    cores = _cores(rows)
+    share = len(vector) // cores
+    dealt = rows[:, : cores * share].view(len(rows), cores, share).transpose(0, 1)
+    vector[: cores * share].view(cores, 1, share).baddbmm_(weights.expand(cores, 1, -1), dealt, alpha=-1)
+    vector[cores * share :].addmv_(rows[:, cores * share :].T, weights, alpha=-1)
+
+
+def _cores(tensor: Tensor) -> int:
+    return torch.get_num_threads() if tensor.device.type == "cpu" else 1

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.block import Block, Matrices
+from sfao.gating.block import ALL, Block, Matrices
 from sfao.gating.layout import Layout
 
 OVERSAMPLING = 8
@@ -31,33 +31,31 @@ class FactoredBlock(Block):
     def slot_shapes(self) -> list[tuple[int, ...]]:
         return [(self.rank, size) for size in (self.layout.rows, *self.layout.columns)]
 
-    def write(self, slot: int, gradients: Matrices, scale: float, generator: torch.Generator) -> None:
-        known = [gradient for gradient in gradients if gradient is not None]
-        if not known:
-            self.restore_slot(slot, [torch.zeros(shape) for shape in self.slot_shapes()])
-            return
+    def resize(self, count: int) -> None:
+        super().resize(count)
+        # One row a factor: what the matrix products of every step take.
+        self._flat = [tensor.flatten(0, 1) for tensor in self.used]
+
+    def encode(self, gradients: Matrices, scale: float, generator: torch.Generator) -> list[Tensor]:
+        known = next(gradient for gradient in gradients if gradient is not None)
         filled = [
-            known[0].new_zeros(self.layout.rows, columns) if gradient is None else gradient
+            known.new_zeros(self.layout.rows, columns) if gradient is None else gradient
             for gradient, columns in zip(gradients, self.layout.columns, strict=True)
         ]
         left, right = low_rank(torch.cat(filled, dim=1) * scale, self.rank, generator)
-        factors = [left, *torch.split(right, list(self.layout.columns), dim=1)]
-        for tensor, factor in zip(self.tensors, factors, strict=True):
-            tensor[slot] = factor
+        return [left, *torch.split(right, list(self.layout.columns), dim=1)]
 
-    def dots(self, gradients: Matrices, count: int, index: Tensor | None = None) -> Tensor:
-        pairs = self._right_factors(gradients, count, index)
-        left = self._picked(self.tensors[0], count, index, pairs[0][1].dtype)
-        images = pairs[0][0] @ pairs[0][1].T
-        for right, gradient in pairs[1:]:
-            images.addmm_(right, gradient.T)
-        return images.mul_(left).view(-1, self.rank * self.layout.rows).sum(1)
+    def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
+        factors = self._flat if isinstance(index, slice) else [tensor[index].flatten(0, 1) for tensor in self.used]
+        (first, gradient), *others = _paired(factors[1:], gradients)
+        images = first @ gradient.T
+        for right, other in others:
+            images.addmm_(right, other.T)
+        return images.mul_(factors[0]).view(-1, self.rank * self.layout.rows).sum(1)
 
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
-        count = len(weights)
-        pairs = self._right_factors(gradients, count, None)
-        dtype = pairs[0][1].dtype
-        left = self.tensors[0][:count].to(dtype) * weights.to(dtype).view(-1, 1, 1)
+        pairs = _paired(self._flat[1:], gradients)
+        left = self.used[0] * weights.to(pairs[0][1].dtype).view(-1, 1, 1)
         left = left.view(-1, self.layout.rows).T
         for right, gradient in pairs:
             gradient.addmm_(left, right, alpha=-1)
@@ -66,28 +64,25 @@ class FactoredBlock(Block):
         left, right = self._wide(slots, active)
         return ((left @ left.mT) * (right @ right.mT)).sum((1, 2))
 
-    def gram(self, slots: Tensor, count: int, active: Sequence[bool]) -> Tensor:
-        left, right = self._wide(slice(count), active)
+    def gram(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
+        left, right = self._wide(slice(None), active)
         inner = _inner(left[slots], left) * _inner(right[slots], right)
-        return inner.view(len(slots), self.rank, count, self.rank).sum((1, 3))
+        return inner.view(len(slots), self.rank, self.count, self.rank).sum((1, 3))
 
     def _wide(self, slots: Tensor | slice, active: Sequence[bool]) -> tuple[Tensor, Tensor]:
         """Left factors and right factors of the active parameters, in float64."""
-        left = self.tensors[0][slots].double()
-        rights = [right[slots].double() for right, is_active in zip(self.tensors[1:], active, strict=True) if is_active]
+        left = self.used[0][slots].double()
+        rights = [right[slots].double() for right, is_active in zip(self.used[1:], active, strict=True) if is_active]
         return left, torch.cat(rights, dim=2) if rights else left.new_zeros(len(left), self.rank, 1)
 
-    def _right_factors(self, gradients: Matrices, count: int, index: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-        """The right factors of each parameter that has a gradient, beside that gradient."""
-        return [
-            (self._picked(right, count, index, gradient.dtype), gradient)
-            for right, gradient in zip(self.tensors[1:], gradients, strict=True)
-            if gradient is not None
-        ]
 
-    def _picked(self, factor: Tensor, count: int, index: Tensor | None, dtype: torch.dtype) -> Tensor:
-        picked = factor[:count] if index is None else factor[index]
-        return picked.to(dtype).flatten(0, 1)
+def _paired(rights: Sequence[Tensor], gradients: Matrices) -> list[tuple[Tensor, Tensor]]:
+    """The right factors of each parameter that has a gradient, in its dtype, beside that gradient."""
+    return [
+        (right if right.dtype == gradient.dtype else right.to(gradient.dtype), gradient)
+        for right, gradient in zip(rights, gradients, strict=True)
+        if gradient is not None
+    ]
 
 
 def _inner(some: Tensor, all_: Tensor) -> Tensor:

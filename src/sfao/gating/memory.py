@@ -8,18 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfao.gating.block import Block, Matrices
+from sfao.gating.block import ALL, Block, Matrices
 from sfao.gating.dense import DenseBlock
 from sfao.gating.eviction import EVICTIONS, Slots
 from sfao.gating.factored import FactoredBlock
 from sfao.gating.layout import Layout
 from sfao.gating.products import Products, by_block
 from sfao.gating.projection import PROJECTIONS, Projection
-from sfao.gating.similarity import cosines
+from sfao.gating.similarity import extreme_cosines
 
 MAX_PASSES = 3
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
-ORTHOGONALITY = 1e-6
+ORTHOGONALITY = 5e-6
+# Multiplications that take no longer than the few calls around them.
+SMALL_WORK = 2**20
 
 
 def make_block(layout: Layout, storage: str, rank: int, dtype: torch.dtype) -> Block:
@@ -42,7 +44,7 @@ class Memory:
         self.slots = Slots()
         self._reserved = 0
         self._products = Products()
-        self._projections: dict[tuple[str, tuple[bool, ...]], tuple[Projection, Tensor]] = {}
+        self._projections: dict[tuple[str, tuple[bool, ...]], Projection] = {}
         self._overwritten: dict[int, list[list[Tensor]]] | None = None
 
     def __len__(self) -> int:
@@ -51,6 +53,11 @@ class Memory:
     @property
     def layouts(self) -> list[Layout]:
         return [block.layout for block in self.blocks]
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(block.layout.size for block in self.blocks)
 
     @property
     def bytes(self) -> int:
@@ -69,7 +76,8 @@ class Memory:
         """Take more parameters in; the directions held so far are zero in them."""
         if self.blocks:
             block.to(self.device)
-        block.reserve(self._reserved, 0)
+        block.reserve(self._reserved)
+        block.resize(len(self))
         self.blocks.append(block)
         self._forget_products()
 
@@ -77,7 +85,7 @@ class Memory:
 
     def offer(self, gradients: Matrices, norm: float, task: int, *, eviction: str, admit_below: float) -> bool:
         """Store the direction of the gradients, unless it is too like one that is held or finds no slot."""
-        if admit_below < 1 and len(self) and float(self.cosines(gradients, norm).max()) >= admit_below:
+        if admit_below < 1 and len(self) and self._largest_cosine(gradients, norm) >= admit_below:
             return False
         self.slots.offered[task] = self.slots.offered.get(task, 0) + 1
         slot = len(self) if len(self) < self.capacity else EVICTIONS[eviction](self.slots, task, self.generator)
@@ -96,8 +104,10 @@ class Memory:
         except BaseException:
             for slot, saved in self._overwritten.items():
                 for block, tensors in zip(self.blocks, saved, strict=True):
-                    block.restore_slot(slot, tensors)
+                    block.put(slot, tensors)
             self.slots = slots
+            for block in self.blocks:
+                block.resize(len(self))
             self._reserve(reserved)
             self.generator.set_state(randomness)
             self._forget_products()
@@ -114,7 +124,7 @@ class Memory:
             self.slots.arrivals.append(arrival)
         else:
             if self._overwritten is not None and slot not in self._overwritten:
-                self._overwritten[slot] = [block.slot(slot) for block in self.blocks]
+                self._overwritten[slot] = [block.get(slot) for block in self.blocks]
             self.slots.tasks[slot], self.slots.arrivals[slot] = task, arrival
         for block, part in by_block(self.blocks, gradients):
             block.write(slot, part, scale, self.generator)
@@ -124,34 +134,41 @@ class Memory:
     def _reserve(self, slots: int) -> None:
         if slots != self._reserved:
             for block in self.blocks:
-                block.reserve(slots, min(slots, len(self)))
+                block.reserve(slots)
             self._reserved = slots
 
     # -- Looking ---------------------------------------------------------------------------------------
 
-    def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
+    @property
+    def is_small(self) -> bool:
+        """Whether all inner products cost no more than those of a sample: the calls cost more than the work."""
+        return len(self) * self.size <= SMALL_WORK
+
+    def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
         """Inner products with the directions of `index`, or with all of them, in float64."""
-        parts = [block.dots(part, len(self), index) for block, part in self._with_gradients(gradients)]
+        parts = [block.dots(part, index) for block, part in self._with_gradients(gradients)]
         return (torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]).double()
 
-    def cosines(self, gradients: Matrices, norm: float, index: Tensor | None = None) -> Tensor:
-        norms = self._norms(gradients)
-        return cosines(self.dots(gradients, index), norms if index is None else norms[index], norm)
+    def inverse_norms(self, gradients: Matrices) -> Tensor:
+        """1 / |b| of the directions b over the parameters that have a gradient; 0 where that norm is 0."""
+        return self._products.inverse_norms(self.blocks, _active(gradients))
 
     def risk(self, update: Matrices) -> float:
         """The interference risk R(u; B), the largest (-<b, u>)_+ over the unit directions b (equation 2)."""
-        along = self.dots(update) / _nonzero(self._norms(update))
-        return float((-along).max().clamp(min=0))
+        return float((-self.dots(update) * self.inverse_norms(update)).max().clamp(min=0))
+
+    def _largest_cosine(self, gradients: Matrices, norm: float) -> float:
+        return extreme_cosines(self.dots(gradients), self.inverse_norms(gradients), norm, "signed")[0]
 
     # -- Projecting ------------------------------------------------------------------------------------
 
-    def project_(self, gradients: Matrices, norm: float, kind: str) -> None:
-        """Project the gradients off the directions, in place.
+    def project_(self, gradients: Matrices, norm: float, kind: str, dots: Tensor | None = None) -> None:
+        """Project the gradients, of this norm and these inner products if known, off the directions, in place.
 
         One pass is exact up to rounding at the size of the weights. When that is not small against what is
         left of the gradient (directions nearly dependent, gradient nearly inside their span), another follows.
         """
-        projection, norms = self._projection(gradients, kind)
+        projection = self._projection(gradients, kind)
         present = [gradient for gradient in gradients if gradient is not None]
         if projection.rank >= sum(gradient.numel() for gradient in present):
             for gradient in present:
@@ -159,27 +176,22 @@ class Memory:
             return
         rounding = torch.finfo(present[0].dtype).eps
         for _ in range(MAX_PASSES if projection.idempotent else 1):
-            dots = self.dots(gradients) / norms
+            dots = self.dots(gradients) if dots is None else dots
             weights = projection.weights(dots)
             for block, part in self._with_gradients(gradients):
-                block.subtract_(part, weights / norms)
+                block.subtract_(part, weights)
             left = max(norm**2 - float(dots @ weights), 0.0) ** 0.5
             if rounding * (norm + float(weights.abs().sum())) <= ORTHOGONALITY * left:
                 return
-            norm = hypot(*(float(torch.linalg.vector_norm(gradient)) for gradient in present))
+            dots, norm = None, hypot(*(float(torch.linalg.vector_norm(gradient)) for gradient in present))
 
-    def _projection(self, gradients: Matrices, kind: str) -> tuple[Projection, Tensor]:
-        """The projection, factored when the memory changed, and the norms its unit directions had."""
+    def _projection(self, gradients: Matrices, kind: str) -> Projection:
+        """The projection, factored anew only when the memory or the active parameters changed."""
         key = (kind, _active(gradients))
         if key not in self._projections:
-            gram = self._products.gram(self.blocks, len(self), key[1])
-            norms = _nonzero(gram.diagonal().sqrt())
-            projection = PROJECTIONS[kind](gram / norms / norms[:, None], self.slots.arrivals)
-            self._projections = {key: (projection, norms)}
+            gram = self._products.gram(self.blocks, key[1])
+            self._projections = {key: PROJECTIONS[kind](gram, self.slots.arrivals)}
         return self._projections[key]
-
-    def _norms(self, gradients: Matrices) -> Tensor:
-        return self._products.norms(self.blocks, len(self), _active(gradients))
 
     def _with_gradients(self, gradients: Matrices) -> list[tuple[Block, Matrices]]:
         return [
@@ -203,8 +215,7 @@ class Memory:
             "arrivals": list(self.slots.arrivals),
             "offered": dict(self.slots.offered),
             "blocks": [
-                {"kind": block.kind, "tensors": [tensor[: len(self)].clone() for tensor in block.tensors]}
-                for block in self.blocks
+                {"kind": block.kind, "tensors": [tensor.clone() for tensor in block.used]} for block in self.blocks
             ],
         }
 
@@ -226,16 +237,9 @@ class Memory:
 def _loaded_block(layout: Layout, kind: str, tensors: Sequence[Tensor], device: torch.device) -> Block:
     dtype = tensors[0].dtype
     block = FactoredBlock(layout, dtype, tensors[0].shape[1]) if kind == "factored" else DenseBlock(layout, dtype)
-    for tensor, shape in zip(tensors, block.slot_shapes(), strict=True):
-        if tensor.shape[1:] != shape:
-            raise ValueError(f"directions of shape {tuple(tensor.shape[1:])} where {shape} is needed")
-    block.tensors = [tensor.to(device, copy=True) for tensor in tensors]
+    block.load(tensors, device)
     return block
 
 
 def _active(gradients: Matrices) -> tuple[bool, ...]:
     return tuple(gradient is not None for gradient in gradients)
-
-
-def _nonzero(norms: Tensor) -> Tensor:
-    return norms.where(norms > 0, 1.0)

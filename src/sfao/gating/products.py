@@ -21,14 +21,14 @@ def by_block(blocks: Sequence[Block], values: Sequence[T]) -> Iterator[tuple[Blo
 
 
 class Products:
-    """Norms and Gram matrix of the first `count` directions, over the parameters that are active."""
+    """Norms and Gram matrix of the directions of some blocks, over the parameters that are active."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         self._active: tuple[bool, ...] = ()
-        self._norms = torch.empty(0, dtype=torch.float64)
+        self._inverse_norms = torch.empty(0, dtype=torch.float64)
         self._gram = torch.empty(0, 0, dtype=torch.float64)
         self._stale_norms: set[int] = set()
         self._stale_gram: set[int] = set()
@@ -37,39 +37,42 @@ class Products:
         self._stale_norms.add(slot)
         self._stale_gram.add(slot)
 
-    def norms(self, blocks: Sequence[Block], count: int, active: tuple[bool, ...]) -> Tensor:
-        slots = self._stale(self._stale_norms, len(self._norms), count, active)
-        if slots:
-            index = torch.tensor(slots, device=blocks[0].tensors[0].device)
-            parts = [block.squares(index, part) for block, part in by_block(blocks, active)]
-            self._norms = _resized(self._norms, (count,), index.device)
-            self._norms[index] = torch.stack(parts).sum(0).sqrt()
+    def inverse_norms(self, blocks: Sequence[Block], active: tuple[bool, ...]) -> Tensor:
+        """1 / |b|, and 0 for a direction that is zero in the active parameters: it constrains nothing."""
+        self._look_at(active, blocks[0].count)
+        if self._stale_norms:
+            slots = _index(self._stale_norms, blocks)
+            squares = torch.stack([block.squares(slots, part) for block, part in by_block(blocks, active)]).sum(0)
+            self._inverse_norms = _resized(self._inverse_norms.to(slots.device), blocks[0].count)
+            self._inverse_norms[slots] = torch.where(squares > 0, squares.rsqrt(), 0.0)
             self._stale_norms.clear()
-        return self._norms
+        return self._inverse_norms
 
-    def gram(self, blocks: Sequence[Block], count: int, active: tuple[bool, ...]) -> Tensor:
-        slots = self._stale(self._stale_gram, len(self._gram), count, active)
-        if slots:
-            index = torch.tensor(slots, device=blocks[0].tensors[0].device)
-            parts = [block.gram(index, count, part) for block, part in by_block(blocks, active)]
-            rows = torch.stack(parts).sum(0)
-            self._gram = _resized(self._gram, (count, count), index.device)
-            self._gram[index] = rows
-            self._gram[:, index] = rows.T
+    def gram(self, blocks: Sequence[Block], active: tuple[bool, ...]) -> Tensor:
+        self._look_at(active, blocks[0].count)
+        if self._stale_gram:
+            slots = _index(self._stale_gram, blocks)
+            rows = torch.stack([block.gram(slots, part) for block, part in by_block(blocks, active)]).sum(0)
+            self._gram = _resized(self._gram.to(slots.device), blocks[0].count)
+            self._gram[slots] = rows
+            self._gram[:, slots] = rows.T
             self._stale_gram.clear()
         return self._gram
 
-    def _stale(self, changed: set[int], known: int, count: int, active: tuple[bool, ...]) -> list[int]:
-        """The slots to compute anew: all of them when other parameters are active than last time."""
+    def _look_at(self, active: tuple[bool, ...], count: int) -> None:
+        """Everything is stale when other parameters are active than last time."""
         if active != self._active:
             self.forget()
             self._active = active
-            return list(range(count))
-        return sorted(changed.union(range(known, count)))
+            self._stale_norms, self._stale_gram = set(range(count)), set(range(count))
 
 
-def _resized(old: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    new = torch.zeros(shape, dtype=torch.float64, device=device)
-    corner = tuple(slice(min(a, b)) for a, b in zip(old.shape, shape, strict=True))
-    new[corner] = old[corner].to(device)
+def _index(slots: set[int], blocks: Sequence[Block]) -> Tensor:
+    return torch.tensor(sorted(slots), device=blocks[0].tensors[0].device)
+
+
+def _resized(old: Tensor, count: int) -> Tensor:
+    new = old.new_zeros((count,) * old.ndim)
+    corner = (slice(min(len(old), count)),) * old.ndim
+    new[corner] = old[corner]
     return new

@@ -1,8 +1,8 @@
 """Projections off the remembered directions, in terms of their small Gram matrix.
 
 A projection is u = g - sum_i w_i b_i. Each class here turns the inner products c_i = <g, b_i> into the
-weights w; it sees the Gram matrix K of the unit directions (float64) and never the directions themselves,
-so the same arithmetic serves every storage.
+weights w; it sees the Gram matrix K of the directions (float64) and never the directions themselves, so
+the same arithmetic serves every storage.
 """
 
 from abc import ABC, abstractmethod
@@ -34,12 +34,14 @@ class Span(Projection):
     idempotent = True
 
     def __init__(self, gram: Tensor) -> None:
-        values, vectors = torch.linalg.eigh(gram)
+        norms = gram.diagonal().sqrt()
+        norms = norms.where(norms > 0, 1.0)  # a direction may be zero in the active parameters
+        values, vectors = torch.linalg.eigh(gram / norms / norms[:, None])
         kept = values > SMALLEST_SINGULAR_VALUE**2
         self.rank = int(kept.sum())
         # Two products with the scaled eigenvectors, not one with K^+: its entries would be rounded at the
         # size of the largest, 1 / SMALLEST_SINGULAR_VALUE squared.
-        self._scaled: Tensor = vectors[:, kept] / values[kept].sqrt()
+        self._scaled: Tensor = vectors[:, kept] / values[kept].sqrt() / norms[:, None]
 
     def weights(self, dots: Tensor) -> Tensor:
         return self._scaled @ (self._scaled.T @ dots)
@@ -48,7 +50,8 @@ class Span(Projection):
 class Sequential(Projection):
     """One direction after the other, as the released code does: not a projection unless they are orthogonal.
 
-    Subtracting b_i (b_i . u_i) in turn means w_i = c_i - sum over j < i of K_ij w_j, a triangular solve.
+    Subtracting b_i (b_i . u_i) / |b_i|^2 in turn means K_ii w_i = c_i - sum over j < i of K_ij w_j: a
+    triangular solve.
     """
 
     idempotent = False
@@ -56,7 +59,8 @@ class Sequential(Projection):
     def __init__(self, gram: Tensor, arrivals: Sequence[int]) -> None:
         self._order = torch.tensor(sorted(range(len(arrivals)), key=arrivals.__getitem__), device=gram.device)
         self._triangle = gram[self._order][:, self._order].tril()
-        self._triangle.diagonal().fill_(1.0)  # also where a direction is zero in the active parameters
+        squares = self._triangle.diagonal()
+        squares[squares == 0] = 1.0  # a direction may be zero in the active parameters
 
     def weights(self, dots: Tensor) -> Tensor:
         ordered = torch.linalg.solve_triangular(self._triangle, dots[self._order, None], upper=False)

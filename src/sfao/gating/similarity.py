@@ -4,25 +4,20 @@ import torch
 from torch import Tensor
 
 
-def draw(count: int, samples: int, generator: torch.Generator) -> Tensor | None:
-    """`samples` of `count` indices, uniform, without replacement; None stands for all of them."""
+def draw(count: int, samples: int, generator: torch.Generator) -> Tensor | slice:
+    """An index of `samples` of `count` directions, uniform, without replacement; a slice when that is all."""
     if samples >= count:
-        return None
+        return slice(None)
     return torch.randperm(count, generator=generator)[:samples]
 
 
-def cosines(dots: Tensor, norms: Tensor, norm: float) -> Tensor:
-    """Cosines from inner products, norms of the directions and norm of the gradient.
+def extreme_cosines(dots: Tensor, inverse_norms: Tensor, norm: float, kind: str) -> tuple[float, float]:
+    """The largest cosine, signed or absolute, and the smallest signed one.
 
-    A direction of norm 0 (all of it lies in parameters that are frozen now) constrains nothing: cosine 0.
+    From inner products of a gradient of this norm with directions of these norms. Rounding can push the
+    quotient past 1, where no threshold may see it.
     """
-    lengths = norms * norm
-    return torch.where(lengths > 0, dots / lengths, 0.0).clamp(-1.0, 1.0)
-
-
-def extremes(cosines: Tensor, kind: str) -> tuple[float, float]:
-    """The largest cosine, signed or absolute, and the smallest signed one."""
-    smallest, largest = torch.aminmax(cosines)
-    if kind == "absolute":
-        largest = torch.maximum(largest, -smallest)
-    return float(largest), float(smallest)
+    least, most = torch.aminmax(dots * inverse_norms)
+    smallest = min(max(float(least) / norm, -1.0), 1.0)
+    largest = min(max(float(most) / norm, -1.0), 1.0)
+    return (max(largest, -smallest) if kind == "absolute" else largest), smallest

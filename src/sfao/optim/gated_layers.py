@@ -13,7 +13,7 @@ from sfao.gating.decision import Decision, decide
 from sfao.gating.layout import Layout, layouts
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_count, check_options
-from sfao.gating.similarity import draw, extremes
+from sfao.gating.similarity import draw, extreme_cosines
 from sfao.optim import consolidation
 from sfao.optim.gradients import LayerGradient
 from sfao.optim.layers import Layer
@@ -284,8 +284,13 @@ def _gated(layer: Layer, gradient: LayerGradient) -> Decision | None:
         return Decision.ACCEPT
     layer.follow(gradient)
     matrices = gradient.matrices()
-    index = draw(len(memory), options["samples"], memory.generator)
-    largest, smallest = extremes(memory.cosines(matrices, gradient.working_norm, index), options["cosine"])
+    sample = draw(len(memory), options["samples"], memory.generator)
+    # Inner products with everything serve the projection too, where they had to be or may as well be taken.
+    all_dots = memory.dots(matrices) if memory.is_small or isinstance(sample, slice) else None
+    dots = memory.dots(matrices, sample) if all_dots is None else all_dots[sample]
+    largest, smallest = extreme_cosines(
+        dots, memory.inverse_norms(matrices)[sample], gradient.working_norm, options["cosine"]
+    )
     decision = decide(
         largest,
         smallest,
@@ -294,7 +299,7 @@ def _gated(layer: Layer, gradient: LayerGradient) -> Decision | None:
         strict=options["strict"],
     )
     if decision is Decision.PROJECT:
-        memory.project_(matrices, gradient.working_norm, options["projection"])
+        memory.project_(matrices, gradient.working_norm, options["projection"], all_dots)
         gradient.write_back(matrices)
     elif decision is Decision.DISCARD:
         gradient.zero_()
