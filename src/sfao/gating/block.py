@@ -36,7 +36,7 @@ class Block(ABC):
         """The shapes of what one direction takes in each of `tensors`."""
 
     @abstractmethod
-    def encode(self, gradients: Matrices, scale: float, generator: torch.Generator) -> list[Tensor]:
+    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
         """What a slot holds for `scale` times these gradients."""
 
     @abstractmethod
@@ -63,12 +63,12 @@ class Block(ABC):
     def bytes_per_direction(self) -> int:
         return sum(prod(shape) * self.dtype.itemsize for shape in self.slot_shapes())
 
-    def write(self, slot: int, gradients: Matrices, scale: float, generator: torch.Generator) -> None:
+    def write(self, slot: int, gradients: Matrices, scale: float) -> None:
         """Store `scale` times the gradients as the direction of `slot`; zero where there is none."""
         if all(gradient is None for gradient in gradients):
             self.put(slot, [tensor.new_zeros(shape) for tensor, shape in self._slots()])
         else:
-            self.put(slot, self.encode(gradients, scale, generator))
+            self.put(slot, self.encode(gradients, scale))
 
     def put(self, slot: int, values: Sequence[Tensor]) -> None:
         for tensor, value in zip(self.tensors, values, strict=True):

@@ -17,7 +17,7 @@ class DenseBlock(Block):
     def slot_shapes(self) -> list[tuple[int, ...]]:
         return [(self.layout.rows * columns,) for columns in self.layout.columns]
 
-    def encode(self, gradients: Matrices, scale: float, generator: torch.Generator) -> list[Tensor]:
+    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
         return [
             rows.new_zeros(rows.shape[1]) if gradient is None else gradient.flatten() * scale
             for rows, gradient in zip(self.tensors, gradients, strict=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import hypot
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from sfao.gating.products import Products, by_block
 from sfao.gating.projection import PROJECTIONS, Projection
 from sfao.gating.similarity import extreme_cosines
 
-MAX_PASSES = 3
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
 ORTHOGONALITY = 5e-6
 # Multiplications that take no longer than the few calls around them.
@@ -127,7 +125,7 @@ class Memory:
                 self._overwritten[slot] = [block.get(slot) for block in self.blocks]
             self.slots.tasks[slot], self.slots.arrivals[slot] = task, arrival
         for block, part in by_block(self.blocks, gradients):
-            block.write(slot, part, scale, self.generator)
+            block.write(slot, part, scale)
         self._products.changed(slot)
         self._projections.clear()
 
@@ -165,8 +163,8 @@ class Memory:
     def project_(self, gradients: Matrices, norm: float, kind: str, dots: Tensor | None = None) -> None:
         """Project the gradients, of this norm and these inner products if known, off the directions, in place.
 
-        One pass is exact up to rounding at the size of the weights. When that is not small against what is
-        left of the gradient (directions nearly dependent, gradient nearly inside their span), another follows.
+        Rounding is as large as the weights. Where that is not small against what is left of the gradient
+        (directions nearly dependent, gradient nearly inside their span), the work is done in float64.
         """
         projection = self._projection(gradients, kind)
         present = [gradient for gradient in gradients if gradient is not None]
@@ -174,16 +172,19 @@ class Memory:
             for gradient in present:
                 gradient.zero_()
             return
-        rounding = torch.finfo(present[0].dtype).eps
-        for _ in range(MAX_PASSES if projection.idempotent else 1):
-            dots = self.dots(gradients) if dots is None else dots
-            weights = projection.weights(dots)
-            for block, part in self._with_gradients(gradients):
-                block.subtract_(part, weights)
-            left = max(norm**2 - float(dots @ weights), 0.0) ** 0.5
-            if rounding * (norm + float(weights.abs().sum())) <= ORTHOGONALITY * left:
-                return
-            dots, norm = None, hypot(*(float(torch.linalg.vector_norm(gradient)) for gradient in present))
+        dots = self.dots(gradients) if dots is None else dots
+        weights = projection.weights(dots)
+        if projection.is_orthogonal and _rounding(present[0].dtype, norm, dots, weights) > ORTHOGONALITY:
+            wide = [None if gradient is None else gradient.double() for gradient in gradients]
+            self._subtract_(wide, projection.weights(self.dots(wide)))
+            for gradient, exact in zip(present, (matrix for matrix in wide if matrix is not None), strict=True):
+                gradient.copy_(exact)
+        else:
+            self._subtract_(gradients, weights)
+
+    def _subtract_(self, gradients: Matrices, weights: Tensor) -> None:
+        for block, part in self._with_gradients(gradients):
+            block.subtract_(part, weights)
 
     def _projection(self, gradients: Matrices, kind: str) -> Projection:
         """The projection, factored anew only when the memory or the active parameters changed."""
@@ -239,6 +240,15 @@ def _loaded_block(layout: Layout, kind: str, tensors: Sequence[Tensor], device: 
     block = FactoredBlock(layout, dtype, tensors[0].shape[1]) if kind == "factored" else DenseBlock(layout, dtype)
     block.load(tensors, device)
     return block
+
+
+def _rounding(dtype: torch.dtype, norm: float, dots: Tensor, weights: Tensor) -> float:
+    """What rounding can leave along a unit direction, relative to the norm of the projected gradient."""
+    if dtype == torch.float64:
+        return 0.0
+    left = max(norm**2 - float(dots @ weights), 0.0) ** 0.5
+    size = norm + float(weights.abs().sum())
+    return torch.finfo(dtype).eps * size / left if left > 0 else float("inf")
 
 
 def _active(gradients: Matrices) -> tuple[bool, ...]:

@@ -18,8 +18,8 @@ SMALLEST_SINGULAR_VALUE = 3e-6
 
 
 class Projection(ABC):
-    #: Whether projecting twice is projecting once: then a second pass removes what rounding left behind.
-    idempotent: ClassVar[bool]
+    #: Whether what is removed is orthogonal to what is left, so that |u|^2 = |g|^2 - <c, w>.
+    is_orthogonal: ClassVar[bool]
     #: The dimension of what is projected away; 0 where that is no subspace.
     rank: int = 0
 
@@ -31,7 +31,7 @@ class Projection(ABC):
 class Span(Projection):
     """Onto the orthogonal complement of the span: w = K^+ c (equation 6 and the appendix of the paper)."""
 
-    idempotent = True
+    is_orthogonal = True
 
     def __init__(self, gram: Tensor) -> None:
         norms = gram.diagonal().sqrt()
@@ -54,7 +54,7 @@ class Sequential(Projection):
     triangular solve.
     """
 
-    idempotent = False
+    is_orthogonal = False
 
     def __init__(self, gram: Tensor, arrivals: Sequence[int]) -> None:
         self._order = torch.tensor(sorted(range(len(arrivals)), key=arrivals.__getitem__), device=gram.device)
@@ -74,7 +74,7 @@ class Cone(Projection):
     principal pivoting, with Murty's single pivots when the blocks stop improving (Judice and Pires 1994).
     """
 
-    idempotent = True
+    is_orthogonal = True
     patience = 3
     max_pivots_per_direction = 20  # never reached but for rounding
 

@@ -25,7 +25,7 @@ class Gate(GatedLayers):
         params: param groups (one layer each, see :func:`sfao.layer_groups`) or parameters (one layer each).
             A group may override any of the options below.
         granularity: ``"layer"``, or ``"global"`` to join all layers into one.
-        seed: of the generators that draw samples, evictions and sketches; torch's own are never used.
+        seed: of the generators that draw samples and evictions; torch's own are never used.
         memory_budget: how many bytes of directions may be held (``"64MiB"``). Picks ``storage``, ``rank``,
             ``memory_dtype`` and, where ``capacity`` directions do not fit, a smaller capacity:
             see :attr:`memory_plan`.

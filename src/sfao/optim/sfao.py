@@ -82,13 +82,15 @@ class SFAO(Optimizer):
         return loss
 
     def _descend(self, group: dict[str, Any]) -> None:
-        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-        steps = [parameter.grad for parameter in parameters]
-        if group["momentum"]:
-            steps = [self._averaged(p, p.grad, group["momentum"], group["momentum_form"]) for p in parameters]
-        if group["weight_decay"]:
-            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_add_(parameters, steps, alpha=-group["lr"])
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            step = parameter.grad
+            if group["momentum"]:
+                step = self._averaged(parameter, step, group["momentum"], group["momentum_form"])
+            if group["weight_decay"]:
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.add_(step, alpha=-group["lr"])
 
     def _averaged(self, parameter: Tensor, update: Tensor, beta: float, form: str) -> Tensor:
         """The momentum buffer of a parameter after this update."""

@@ -1,0 +1,184 @@
+"""The reference twin: SFAO as the paper writes it, in float64, one layer and one direction after the other.
+
+Nothing here is fast, cached or clever, and nothing of the fast path is used but the two places where chance
+comes in (which directions are sampled, which slot a newcomer takes): tests step both side by side.
+"""
+
+from typing import Any
+
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from sfao.gating.decision import Decision
+from sfao.gating.eviction import EVICTIONS, Slots
+from sfao.gating.layout import layouts
+from sfao.gating.options import MEMORY_DTYPES
+from sfao.gating.projection import SMALLEST_SINGULAR_VALUE
+from sfao.gating.similarity import draw
+
+
+class ReferenceLayer:
+    """One layer: its parameters as one float64 vector, its directions as a list of unit vectors."""
+
+    def __init__(self, parameters: list[Tensor], options: dict[str, Any], seed: int) -> None:
+        self.parameters = parameters
+        self.options = options
+        self.generator = torch.Generator().manual_seed(seed)
+        self.directions: list[Tensor] = []
+        self.slots = Slots()
+        self.momentum: Tensor | None = None
+        self.update = torch.zeros(0, dtype=torch.float64)
+
+    def gradient(self) -> Tensor:
+        return torch.cat([p.grad.flatten().double() for p in self.parameters if p.grad is not None])
+
+    def decide(self, gradient: Tensor) -> Decision | None:
+        if not gradient.any():
+            return None
+        if not self.directions:
+            return Decision.ACCEPT
+        sampled: list[int] = torch.arange(len(self.directions))[self.draw()].tolist()
+        cosines = [self.cosine(gradient, self.directions[i]) for i in sampled]
+        s = max(abs(c) for c in cosines) if self.options["cosine"] == "absolute" else max(cosines)
+        above, below = self.options["accept_above"], self.options["discard_below"]
+        if (s > above or above == -1) and (min(cosines) >= 0 or not self.options["strict"]):
+            return Decision.ACCEPT
+        if s > below or below == -1:
+            return Decision.PROJECT
+        return Decision.DISCARD
+
+    def draw(self) -> Tensor | slice:
+        return draw(len(self.directions), self.options["samples"], self.generator)
+
+    @staticmethod
+    def cosine(a: Tensor, b: Tensor) -> float:
+        a, b = a / a.abs().max(), b / b.abs().max()
+        return min(max(float(a @ b / (a.norm() * b.norm())), -1.0), 1.0)
+
+    def gated(self, gradient: Tensor, decision: Decision | None) -> Tensor:
+        if decision is Decision.ACCEPT:
+            return gradient
+        if decision is Decision.PROJECT:
+            return PROJECTIONS[self.options["projection"]](gradient, self.in_order_of_arrival())
+        return torch.zeros_like(gradient)
+
+    def in_order_of_arrival(self) -> Tensor:
+        order = sorted(range(len(self.directions)), key=self.slots.arrivals.__getitem__)
+        return torch.stack([self.directions[i] for i in order])
+
+    def descend(self, update: Tensor, lr: float, beta: float, form: str, decay: float) -> None:
+        if beta:
+            previous = torch.zeros_like(update) if self.momentum is None else self.momentum
+            update = self.momentum = beta * previous + (1 - beta if form == "ema" else 1) * update
+        with torch.no_grad():
+            start = 0
+            for parameter in self.parameters:
+                part = update[start : start + parameter.numel()].view_as(parameter)
+                parameter.copy_((1 - lr * decay) * parameter.double() - lr * part)
+                start += parameter.numel()
+
+    def remember(self, task: int) -> bool:
+        gradient = self.gradient()
+        if not gradient.any() or float(gradient.norm()) < self.options["min_norm"]:
+            return False
+        likeness = [self.cosine(gradient, direction) for direction in self.directions]
+        if self.options["admit_below"] < 1 and likeness and max(likeness) >= self.options["admit_below"]:
+            return False
+        self.slots.offered[task] = self.slots.offered.get(task, 0) + 1
+        full = len(self.directions) >= self.options["capacity"]
+        evict = EVICTIONS[self.options["eviction"]]
+        slot = evict(self.slots, task, self.generator) if full else len(self.directions)
+        if slot is None:
+            return False
+        self.directions[slot : slot + 1] = [self.stored(gradient / gradient.norm())]
+        self.slots.tasks[slot : slot + 1] = [task]
+        self.slots.arrivals[slot : slot + 1] = [self.slots.total_offered]
+        return True
+
+    def stored(self, direction: Tensor) -> Tensor:
+        """What the memory keeps of a unit direction: rounded, and of low rank where it is factored."""
+        if self.options["storage"] == "factored":
+            direction = self.of_low_rank(direction)
+        kept = direction.to(MEMORY_DTYPES[self.options["memory_dtype"]]).double()
+        unit: Tensor = kept / kept.norm()
+        return unit
+
+    def of_low_rank(self, direction: Tensor) -> Tensor:
+        parts, start, rank = [], 0, self.options["rank"]
+        for layout in layouts([p.shape for p in self.parameters]):
+            sizes = [layout.rows * columns for columns in layout.columns]
+            columns = [c.view(layout.rows, -1) for c in direction[start : start + layout.size].split(sizes)]  # type: ignore[no-untyped-call]
+            matrix = torch.cat(columns, 1)
+            if rank * (layout.rows + layout.width) < layout.size:
+                left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+                matrix = left[:, :rank] * values[:rank] @ right[:rank]
+            parts += [c.flatten() for c in torch.split(matrix, list(layout.columns), 1)]
+            start += layout.size
+        return torch.cat(parts)
+
+
+class ReferenceSFAO:
+    """SFAO over param groups with all options set, as `SFAO(...).param_groups` are; every parameter has a gradient."""
+
+    def __init__(self, groups: list[dict[str, Any]], *, granularity: str = "layer", seed: int = 0) -> None:
+        self.groups = groups
+        self.task = 0
+        if granularity == "global":
+            joined = [parameter for group in groups for parameter in group["params"]]
+            self.layers = {"model": ReferenceLayer(joined, groups[0], seed)}
+        else:
+            self.layers = {
+                group["name"]: ReferenceLayer(list(group["params"]), group, seed + 7919 * number)
+                for number, group in enumerate(groups)
+            }
+
+    def step(self) -> dict[str, Decision]:
+        """One step; returns the decisions."""
+        decisions = {}
+        for name, layer in self.layers.items():
+            gradient = layer.gradient()
+            decision = layer.decide(gradient)
+            layer.update = layer.gated(gradient, decision)
+            o = layer.options
+            layer.descend(layer.update, o["lr"], o["momentum"], o["momentum_form"], o["weight_decay"])
+            if decision:
+                decisions[name] = decision
+        return decisions
+
+    def remember(self) -> int:
+        return sum(layer.remember(self.task) for layer in self.layers.values())
+
+    def end_task(self) -> None:
+        self.task += 1
+        for layer in self.layers.values():
+            layer.momentum = None
+
+    def risk(self) -> float:
+        """max over layers and directions of (-<g, u>)_+."""
+        return max(
+            (max(0.0, float(-d @ layer.update)) for layer in self.layers.values() for d in layer.directions),
+            default=0.0,
+        )
+
+
+def onto_complement_of_span(gradient: Tensor, directions: Tensor) -> Tensor:
+    """(I - V V^T) g, V the right singular vectors of the directions."""
+    _, values, right = torch.linalg.svd(directions, full_matrices=False)
+    basis = right[values > SMALLEST_SINGULAR_VALUE]
+    return torch.sub(gradient, basis.T @ (basis @ gradient))
+
+
+def one_after_the_other(gradient: Tensor, directions: Tensor) -> Tensor:
+    for direction in directions:
+        gradient = torch.sub(gradient, (gradient @ direction) * direction)
+    return gradient
+
+
+def onto_cone(gradient: Tensor, directions: Tensor) -> Tensor:
+    """The nearest u with <u, b> >= 0 for all b: u = g + sum_i f_i b_i with the forces f >= 0 of its dual."""
+    forces, _ = nnls(directions.T.numpy(), -gradient.numpy())
+    return torch.add(gradient, directions.T @ torch.from_numpy(forces))
+
+
+PROJECTIONS = {"span": onto_complement_of_span, "sequential": one_after_the_other, "cone": onto_cone}

@@ -1,0 +1,228 @@
+"""Storages, admission, rollback and bookkeeping of a memory."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sfao.gating.factored import FactoredBlock, low_rank
+from sfao.gating.layout import Layout
+from sfao.gating.memory import Memory, make_block
+
+LINEAR = Layout(6, (9, 1))  # a Linear layer of 9 inputs and 6 outputs
+
+
+def memory(storage="dense", rank=1, dtype=torch.float32, capacity=10, layouts=(LINEAR,)) -> Memory:
+    blocks = [make_block(layout, storage, rank, dtype) for layout in layouts]
+    return Memory(blocks, capacity, torch.Generator().manual_seed(0))
+
+
+def gradient(seed: int, rank: int = 100, layout: Layout = LINEAR) -> list[Tensor]:
+    """[dW | db] as the mean over `rank` examples: a matrix of that rank."""
+    generator = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(layout.rows, rank, generator=generator)
+    inputs = torch.randn(rank, layout.width, generator=generator)
+    return [part.contiguous() for part in torch.split(outputs @ inputs, list(layout.columns), dim=1)]
+
+
+def offer(memory: Memory, parts: list[Tensor | None], task=0, eviction="balanced", admit_below=1.0) -> bool:
+    return memory.offer(parts, norm(parts), task, eviction=eviction, admit_below=admit_below)
+
+
+def norm(parts) -> float:
+    return float(torch.cat([p.flatten() for p in parts if p is not None]).double().norm())
+
+
+def direction(memory: Memory, slot: int) -> Tensor:
+    """The direction a slot stands for, as one vector."""
+    vectors = []
+    for block in memory.blocks:
+        if isinstance(block, FactoredBlock):
+            left, *rights = (tensor[slot].double() for tensor in block.used)
+            vectors += [(left.T @ right).flatten() for right in rights]
+        else:
+            vectors += [tensor[slot].double() for tensor in block.used]
+    return torch.cat(vectors)
+
+
+def flat(parts) -> Tensor:
+    return torch.cat([part.flatten() for part in parts]).double()
+
+
+@pytest.mark.parametrize(("storage", "rank"), [("dense", 1), ("factored", 1), ("factored", 2), ("factored", 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layouts", [(LINEAR,), (LINEAR, Layout(1, (5, 5)), Layout(8, (7,)))])
+class TestStorages:
+    """What a memory computes must be what the directions it holds imply, whatever way it holds them."""
+
+    def filled(self, storage, rank, dtype, layouts) -> Memory:
+        held = memory(storage, rank, dtype, layouts=layouts)
+        for seed in range(7):
+            offer(held, [part for layout in layouts for part in gradient(seed, layout=layout)])
+        return held
+
+    def test_inner_products(self, storage, rank, dtype, layouts):
+        held = self.filled(storage, rank, dtype, layouts)
+        parts = [part for layout in layouts for part in gradient(99, layout=layout)]
+        expected = torch.stack([direction(held, slot) @ flat(parts) for slot in range(7)])
+        assert torch.allclose(held.dots(parts), expected, rtol=1e-5, atol=1e-4)
+        index = torch.tensor([5, 0, 3])
+        assert torch.allclose(held.dots(parts, index), expected[index], rtol=1e-5, atol=1e-4)
+
+    def test_norms(self, storage, rank, dtype, layouts):
+        held = self.filled(storage, rank, dtype, layouts)
+        parts = [part for layout in layouts for part in gradient(99, layout=layout)]
+        expected = torch.stack([1 / direction(held, slot).norm() for slot in range(7)])
+        assert torch.allclose(held.inverse_norms(parts), expected, rtol=1e-5)
+
+    def test_projection_is_exact_for_what_is_stored(self, storage, rank, dtype, layouts):
+        held = self.filled(storage, rank, dtype, layouts)
+        parts = [part for layout in layouts for part in gradient(99, layout=layout)]
+        held.project_(parts, norm(parts), "span")
+        assert norm(parts) > 1
+        for slot in range(7):
+            stored = direction(held, slot)
+            assert abs(stored @ flat(parts)) <= 1e-5 * stored.norm() * norm(parts)
+
+    def test_frozen_parameters_take_no_part(self, storage, rank, dtype, layouts):
+        """With the weight frozen, the biases alone must be orthogonal to the biases of the directions."""
+        held = self.filled(storage, rank, dtype, layouts)
+        parts: list = [part for layout in layouts for part in gradient(99, layout=layout)]
+        sizes = [part.numel() for part in parts]
+        parts[0] = None
+        for _ in range(2):  # the second time with everything cached
+            held.project_(parts, norm(parts), "span")
+        active = [(slot, direction(held, slot).split(sizes)[1:]) for slot in range(7)]
+        for _, rest in active:
+            along = torch.cat(rest) @ flat(parts[1:])
+            assert abs(along) <= 1e-5 * norm(gradient(99))
+
+    def test_a_full_gradient_after_a_partial_one(self, storage, rank, dtype, layouts):
+        held = self.filled(storage, rank, dtype, layouts)
+        parts = [part for layout in layouts for part in gradient(99, layout=layout)]
+        fresh = [part.clone() for part in parts]
+        held.project_([None, *(part.clone() for part in parts[1:])], 1.0, "span")
+        held.project_(parts, norm(parts), "span")
+        self.filled(storage, rank, dtype, layouts).project_(fresh, norm(fresh), "span")
+        assert torch.equal(flat(parts), flat(fresh))
+
+
+@given(st.integers(2, 40), st.integers(2, 40), st.integers(1, 5), st.integers(0, 10**6))
+def test_factors_lose_nothing_of_a_matrix_of_their_rank(rows, columns, rank, seed):
+    rank = min(rank, rows, columns)
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator)
+    left, right = low_rank(matrix, rank)
+    assert torch.dist(left.T @ right, matrix) <= 1e-5 * matrix.norm()
+
+
+def test_truncation_is_the_best_of_its_rank():
+    generator = torch.Generator().manual_seed(1)
+    decaying = torch.randn(40, 60, generator=generator) * torch.logspace(0, -3, 60)
+    for rank in (1, 2, 4, 8):
+        left, right = low_rank(decaying, rank)
+        best = torch.linalg.svdvals(decaying)[rank:].norm()
+        assert torch.dist(left.T @ right, decaying) <= 1.01 * best
+
+
+def test_single_example_gradients_of_a_linear_layer_are_stored_exactly():
+    layer = torch.nn.Linear(9, 6)
+    out = layer(torch.randn(1, 9))
+    out[0, 2].backward()
+    held = memory("factored", 1)
+    parts = [layer.weight.grad, layer.bias.grad[:, None]]
+    offer(held, parts)
+    assert isinstance(held.blocks[0], FactoredBlock)
+    assert torch.allclose(direction(held, 0), flat(parts) / norm(parts), atol=1e-6)
+
+
+def test_factors_are_used_only_where_they_are_smaller():
+    assert make_block(Layout(256, (784, 1)), "factored", 1, torch.float32).kind == "factored"
+    assert make_block(Layout(1, (64, 64)), "factored", 1, torch.float32).kind == "dense"
+    assert make_block(Layout(4, (4, 1)), "factored", 3, torch.float32).kind == "dense"
+
+
+def test_bytes_are_one_copy_of_the_directions():
+    held = memory(capacity=4)
+    assert held.bytes == 0
+    for seed in range(9):
+        offer(held, gradient(seed))
+    assert held.bytes == 4 * 60 * 4
+    assert memory("factored", capacity=4).blocks[0].bytes_per_direction == (6 + 10) * 4
+    half = memory(dtype=torch.bfloat16, capacity=4)
+    for seed in range(9):
+        offer(half, gradient(seed))
+    assert half.bytes == 4 * 60 * 2
+
+
+def test_directions_like_those_held_are_not_admitted():
+    held = memory()
+    assert offer(held, gradient(0), admit_below=0.9)
+    near = [a + 0.01 * b for a, b in zip(gradient(0), gradient(1), strict=True)]
+    assert not offer(held, near, admit_below=0.9)
+    assert offer(held, [-part for part in gradient(0)], admit_below=0.9)
+    assert offer(held, gradient(1), admit_below=0.9)
+    assert len(held) == 3
+    assert offer(held, near)
+
+
+def offer_and_fail(held: Memory, seeds: range, error: type[BaseException]) -> None:
+    with held.restored_on_error():
+        for seed in seeds:
+            assert offer(held, gradient(seed), task=1) or len(held) == held.capacity
+        assert 1 in held.slots.tasks
+        raise error
+
+
+def test_a_failure_leaves_the_memory_as_it_was():
+    held = memory(capacity=3)
+    for seed in range(3):
+        offer(held, gradient(seed))
+    before, state = [direction(held, slot) for slot in range(3)], held.state_dict()
+    expected = gradient(9)
+    held.project_(expected, norm(expected), "span")
+    with pytest.raises(KeyboardInterrupt):
+        offer_and_fail(held, range(10, 20), KeyboardInterrupt)
+    assert all(torch.equal(direction(held, slot), before[slot]) for slot in range(3))
+    again = held.state_dict()
+    assert again["tasks"] == state["tasks"]
+    assert again["offered"] == state["offered"]
+    assert torch.equal(again["generator"], state["generator"])
+    parts = gradient(9)
+    held.project_(parts, norm(parts), "span")
+    assert torch.equal(flat(parts), flat(expected))
+
+
+def test_a_failure_gives_back_what_was_reserved():
+    held = memory(capacity=50)
+    offer(held, gradient(0))
+    held_bytes = held.bytes
+    with pytest.raises(RuntimeError):
+        offer_and_fail(held, range(1, 40), RuntimeError)
+    assert held.bytes == held_bytes
+    assert len(held) == 1
+
+
+def test_new_parameters_join_with_zeros():
+    held = memory()
+    offer(held, gradient(0))
+    held.add_block(make_block(Layout(1, (5,)), "dense", 1, torch.float32))
+    parts = [*gradient(1), torch.randn(1, 5)]
+    expected = direction(held, 0)[:60] @ flat(gradient(1))
+    assert torch.allclose(held.dots(parts), expected, atol=1e-5)
+    offer(held, parts)
+    assert len(held) == 2
+
+
+def test_the_gram_matrix_is_recomputed_only_where_slots_changed():
+    """Incremental and from scratch must agree to the last bit that matters."""
+    held = memory(capacity=5)
+    for seed in range(12):
+        offer(held, gradient(seed), task=seed // 4)
+        probe = gradient(100 + seed)
+        held.project_(probe, norm(probe), "span")
+        fresh = Memory.from_state_dict(held.state_dict(), held.layouts, torch.device("cpu"))
+        again = gradient(100 + seed)
+        fresh.project_(again, norm(again), "span")
+        assert torch.allclose(flat(probe), flat(again), atol=1e-5)

@@ -1,0 +1,52 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfao.gating.similarity import draw, extreme_cosines
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@given(st.integers(1, 50), st.integers(1, 60))
+def test_samples_are_distinct_and_of_the_size_asked(count, samples):
+    drawn = torch.arange(count)[draw(count, samples, generator())]
+    assert len(set(drawn.tolist())) == len(drawn) == min(samples, count)
+
+
+def test_samples_are_uniform():
+    own = generator()
+    hits = torch.zeros(20)
+    for _ in range(4000):
+        hits[draw(20, 5, own)] += 1
+    assert hits.sum() == 20_000
+    # 1000 expected each, standard deviation 27
+    assert (hits - 1000).abs().max() < 130
+
+
+def test_drawing_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    draw(20, 5, generator())
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_extremes_signed_and_absolute():
+    dots, inverse_norms = torch.tensor([2.0, -6.0, 1.0]).double(), torch.tensor([0.5, 0.25, 1.0]).double()
+    assert extreme_cosines(dots, inverse_norms, 2.0, "signed") == (0.5, -0.75)
+    assert extreme_cosines(dots, inverse_norms, 2.0, "absolute") == (0.75, -0.75)
+
+
+def test_cosines_are_clamped():
+    assert extreme_cosines(torch.tensor([1.0 + 1e-6]), torch.ones(1), 1.0, "signed") == (1.0, 1.0)
+    assert extreme_cosines(torch.tensor([-1.0 - 1e-6]), torch.ones(1), 1.0, "signed") == (-1.0, -1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sampled_maximum_grows_with_the_sample(seed):
+    """Nested samples: the first k of one permutation, so the maximum can only rise with k."""
+    dots = torch.randn(40, generator=generator(seed))
+    tops = [extreme_cosines(dots[draw(40, k, generator(7))], torch.ones(k), 10.0, "signed")[0] for k in range(1, 40)]
+    assert tops == sorted(tops)
+    assert tops[-1] <= float(dots.max()) / 10 + 1e-7
