@@ -10,3 +10,6 @@ settings.load_profile("sfao")
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+# Small tensors gain nothing from a second core, and threads that wait for work slow a busy machine down.
+torch.set_num_threads(1)

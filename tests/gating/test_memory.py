@@ -108,6 +108,27 @@ class TestStorages:
         assert torch.equal(flat(parts), flat(fresh))
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 1001])
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_are_the_same_on_any_number_of_cores(threads, size, count, dtype):
+    held = memory(dtype=dtype, layouts=(Layout(1, (size,)),))
+    for _ in range(count):
+        offer(held, [torch.randn(1, size)])
+    gradient, weights = torch.randn(1, size), torch.randn(count).double()
+    rows, update = held.blocks[0].used[0].double(), gradient.clone()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        dots = held.dots([gradient])
+        held.blocks[0].subtract_([update], weights)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.allclose(dots, rows @ gradient[0].double(), atol=1e-4)
+    assert torch.allclose(update[0].double(), gradient[0].double() - rows.T @ weights, atol=1e-4)
+
+
 @given(st.integers(2, 40), st.integers(2, 40), st.integers(1, 5), st.integers(0, 10**6))
 def test_factors_lose_nothing_of_a_matrix_of_their_rank(rows, columns, rank, seed):
     rank = min(rank, rows, columns)

@@ -78,16 +78,23 @@ class GatedLayers:
 
     # -- Gating ----------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def apply(self) -> None:
         """Turn the gradient g of every layer into its update u, in place, as the gate decides."""
-        gradients = self._current_gradients()
-        self.last_decisions = {}
-        for layer, gradient in gradients:
-            decision = _gated(layer, gradient)
-            layer.counts[decision or "zero"] += 1
-            if decision:
-                self.last_decisions[layer.name] = decision
+        with self._exact():
+            gradients = self._current_gradients()
+            self.last_decisions = {}
+            for layer, gradient in gradients:
+                decision = _gated(layer, gradient)
+                layer.counts[decision or "zero"] += 1
+                if decision:
+                    self.last_decisions[layer.name] = decision
+
+    @contextmanager
+    def _exact(self) -> Iterator[None]:
+        """Out of autograd, and out of an autocast that would round the gate's own products."""
+        device = self.layers[0].parameters[0].device.type
+        with torch.no_grad(), torch.autocast(device, enabled=False):
+            yield
 
     def _current_gradients(self) -> list[tuple[Layer, LayerGradient]]:
         """The gradients of the layers that have any; all are checked before anything is changed."""
@@ -98,10 +105,10 @@ class GatedLayers:
 
     # -- Storing ---------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def remember(self) -> int:
         """Store the directions of the gradients that backward() left; returns how many were stored."""
-        return sum(layer.remember(gradient, self.task) for layer, gradient in self._current_gradients())
+        with self._exact():
+            return sum(layer.remember(gradient, self.task) for layer, gradient in self._current_gradients())
 
     def consolidate(
         self,
@@ -157,13 +164,13 @@ class GatedLayers:
         """Mark a task boundary: directions stored from now on belong to the next task."""
         self.task += 1
 
-    @torch.no_grad()
     def _remember_given(self, gradients: list[Tensor | None]) -> int:
         remaining = iter(gradients)
-        found = [(layer, layer.gradient([next(remaining) for _ in layer.parameters])) for layer in self.layers]
-        for layer, gradient in found:
-            _check_finite(layer, gradient)
-        return sum(layer.remember(gradient, self.task) for layer, gradient in found)
+        with self._exact():
+            found = [(layer, layer.gradient([next(remaining) for _ in layer.parameters])) for layer in self.layers]
+            for layer, gradient in found:
+                _check_finite(layer, gradient)
+            return sum(layer.remember(gradient, self.task) for layer, gradient in found)
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
@@ -184,23 +191,21 @@ class GatedLayers:
         """Bytes of directions held now. The small float64 Gram factor beside them is rebuilt, never saved."""
         return sum(layer.memory.bytes for layer in self.layers)
 
-    @torch.no_grad()
     def risk(self) -> float:
         """The interference risk R(u; B) of the last update: the most it moves against a unit direction.
 
         It reads the update where step() leaves it, in `.grad`: call it before zero_grad().
         """
-        found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
-        if not found:
-            raise RuntimeError("risk() reads the update that step() left in `.grad`; call it before zero_grad()")
-        return max(
-            (
+        with self._exact():
+            found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
+            if not found:
+                raise RuntimeError("risk() reads the update that step() left in `.grad`; call it before zero_grad()")
+            risks = [
                 layer.memory.risk(gradient.matrices()) * gradient.norm / gradient.working_norm
                 for layer, gradient in found
                 if len(layer.memory) and gradient.norm > 0
-            ),
-            default=0.0,
-        )
+            ]
+        return max(risks, default=0.0)
 
     # -- State -----------------------------------------------------------------------------------------
 
