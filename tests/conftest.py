@@ -11,5 +11,6 @@ settings.load_profile("sfao")
 def _seeded() -> None:
     torch.manual_seed(0)
 
+
 # Small tensors gain nothing from a second core, and threads that wait for work slow a busy machine down.
 torch.set_num_threads(1)

@@ -1,0 +1,44 @@
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+ONLY_TORCH = """
+import sys
+import torch
+before = set(sys.modules)
+import sfao
+new = {name.split(".")[0] for name in set(sys.modules) - before}
+ours = new - set(sys.stdlib_module_names) - {"sfao", "torch"}
+print(sorted(ours))
+"""
+
+
+def test_importing_sfao_needs_torch_and_nothing_else():
+    done = subprocess.run([sys.executable, "-c", ONLY_TORCH], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_public_names():
+    import sfao
+
+    assert set(sfao.__all__) == {"SFAO", "Decision", "Gate", "layer_groups"}
+
+
+def test_the_demo_ends_in_its_table():
+    """Two seeds suffice here; `make demo` runs five."""
+    code = "import sys; sys.path.insert(0, 'examples'); import two_tasks as t; t.SEEDS = range(2); t.main()"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {cells[1].strip(): [float(c) for c in cells[2:-1]] for cells in _cells(done.stdout)}
+    assert set(rows) == {"SGD", "SFAO", "SFAO, factored"}
+    forgotten = {name: numbers[2] for name, numbers in rows.items()}
+    assert forgotten["SFAO"] < forgotten["SGD"] / 2
+    assert forgotten["SFAO, factored"] < forgotten["SGD"] / 2
+
+
+def _cells(output: str) -> list[list[str]]:
+    return [line.split("│") for line in output.splitlines() if line.startswith("│")]
