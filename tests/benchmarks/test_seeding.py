@@ -1,0 +1,9 @@
+import torch
+
+from sfao.benchmarks.seeding import seeded
+
+
+def test_seed_and_purpose_decide_the_numbers():
+    draws = [torch.rand(4, generator=seeded(seed, purpose)) for seed in (0, 1) for purpose in ("order", "classes")]
+    assert torch.equal(draws[0], torch.rand(4, generator=seeded(0, "order")))
+    assert len({tuple(draw.tolist()) for draw in draws}) == 4
