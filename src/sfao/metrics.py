@@ -1,0 +1,110 @@
+"""Metrics of continual learning, from the full accuracy matrix.
+
+`matrix[t][i]` is the accuracy on task i, in [0, 1], after learning task t: T rows, T columns, the tasks still to
+come included. `initial[i]` is the accuracy on task i before any learning. Nested lists, numpy arrays and torch
+tensors are all taken. A stream of one task forgets and transfers nothing: these metrics are then 0.
+"""
+
+from collections.abc import Iterable
+from statistics import fmean
+
+Matrix = Iterable[Iterable[float]]
+
+
+def average_accuracy(matrix: Matrix) -> float:
+    """Mean accuracy over all tasks, after the last one."""
+    return fmean(_checked(matrix)[-1])
+
+
+def forgetting_per_task(matrix: Matrix) -> list[float]:
+    """F_i of the paper for every task but the last: the best accuracy ever measured minus the final one.
+
+    The maximum runs over every row t <= T, as printed: the last row is one of them, so F_i is never negative,
+    and so are the rows before task i was learnt, so accuracy that an earlier task brought along can be
+    forgotten too.
+    """
+    rows = _checked(matrix)
+    return [max(row[task] for row in rows) - rows[-1][task] for task in range(len(rows) - 1)]
+
+
+def average_forgetting(matrix: Matrix) -> float:
+    """F of the paper: the mean of `forgetting_per_task`."""
+    return _mean(forgetting_per_task(matrix))
+
+
+def average_forgetting_released(matrix: Matrix) -> float:
+    """F as the released code computes it: the maximum leaves out the last row, so a task can gain (F_i < 0).
+
+    That code never evaluates a task before it is learnt (its matrix holds 0 there), so those rows stay out too.
+    """
+    rows = _checked(matrix)
+    last = len(rows) - 1
+    return _mean([max(row[task] for row in rows[task:last]) - rows[last][task] for task in range(last)])
+
+
+def backward_transfer(matrix: Matrix) -> float:
+    """Mean change of a task's accuracy from when it was learnt to the end; negative when tasks are forgotten."""
+    rows = _checked(matrix)
+    return _mean([rows[-1][task] - rows[task][task] for task in range(len(rows) - 1)])
+
+
+def forward_transfer(matrix: Matrix, initial: Iterable[float]) -> float:
+    """Mean accuracy that a task already has just before it is learnt, over that of the random initialisation."""
+    rows = _checked(matrix)
+    before = [float(accuracy) for accuracy in initial]
+    if len(before) != len(rows):
+        raise ValueError(f"`initial` must hold one accuracy a task ({len(rows)}), got {len(before)}")
+    _check_accuracies("initial", before)
+    return _mean([rows[task - 1][task] - before[task] for task in range(1, len(rows))])
+
+
+def psm(matrix: Matrix) -> float:
+    """The plasticity-stability measure as the paper prints it: (A_final + A_avg) / 2.
+
+    A_final is the final accuracy on the last task, A_avg the average accuracy over all tasks.
+    """
+    rows = _checked(matrix)
+    return (rows[-1][-1] + fmean(rows[-1])) / 2
+
+
+def psm_released(matrix: Matrix) -> float:
+    """The plasticity-stability measure as the released code computes it, whose numbers the paper's table holds.
+
+    Its formula is (1 - F) / 2 + max(FWT, 0) / 2, but its FWT reads cells that were never filled and is always 0.
+    """
+    return (1 - average_forgetting_released(matrix)) / 2
+
+
+def summary(matrix: Matrix, initial: Iterable[float]) -> dict[str, float]:
+    """The metrics that a record holds, by name."""
+    rows = _checked(matrix)
+    return {
+        "average_accuracy": average_accuracy(rows),
+        "average_forgetting": average_forgetting(rows),
+        "backward_transfer": backward_transfer(rows),
+        "forward_transfer": forward_transfer(rows, initial),
+        "psm": psm(rows),
+        "psm_released": psm_released(rows),
+    }
+
+
+def _checked(matrix: Matrix) -> list[list[float]]:
+    rows = [[float(accuracy) for accuracy in row] for row in matrix]
+    if not rows or any(len(row) != len(rows) for row in rows):
+        raise ValueError(
+            "`matrix` must be square, a row and a column for every task, "
+            f"got {len(rows)} rows of {sorted({len(row) for row in rows})} columns"
+        )
+    for task, row in enumerate(rows):
+        _check_accuracies(f"matrix[{task}]", row)
+    return rows
+
+
+def _check_accuracies(name: str, accuracies: list[float]) -> None:
+    for accuracy in accuracies:
+        if not 0 <= accuracy <= 1:
+            raise ValueError(f"`{name}` must hold accuracies in [0, 1], got {accuracy}")
+
+
+def _mean(values: list[float]) -> float:
+    return fmean(values) if values else 0.0

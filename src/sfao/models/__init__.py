@@ -1,0 +1,34 @@
+"""The models of the benchmarks, by name, with weights that depend on the seed alone."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from sfao.gating.options import check_choice, check_count, check_names
+from sfao.models.cnn import cnn
+from sfao.models.mlp import mlp
+from sfao.models.wide_resnet import wide_resnet, wrn_28_10
+
+__all__ = ["MODELS", "build_model", "cnn", "mlp", "wide_resnet", "wrn_28_10"]
+
+#: A builder takes the input shape, the number of outputs and its own sizes, which are its options.
+MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "wrn-28-10": wrn_28_10}
+
+
+def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int, **sizes: Any) -> nn.Module:
+    """A model on the CPU, initialised as torch's layers are, from the seed; no generator of the caller moves."""
+    check_choice("model", name, tuple(MODELS))
+    check_count("outputs", outputs)
+    check_names(sizes, size_options(name))
+    # torch.manual_seed would seed the generators of every device, also those that fork_rng does not restore.
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return MODELS[name](input_shape, outputs, **sizes)
+
+
+def size_options(name: str) -> tuple[str, ...]:
+    """The names of the sizes that a model can be built with."""
+    return tuple(inspect.signature(MODELS[name]).parameters)[2:]

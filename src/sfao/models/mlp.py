@@ -1,0 +1,26 @@
+"""A multilayer perceptron."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+
+from torch import nn
+
+from sfao.gating.options import check_count
+
+
+def mlp(input_shape: tuple[int, ...], outputs: int, hidden: int | Sequence[int] = 256) -> nn.Sequential:
+    """Flattened input, hidden layers with ReLU, linear classifier; `hidden` is one size or the sizes in order.
+
+    The paper states 784 hidden units; its released code, and its memory table, have 256.
+    """
+    sizes = [hidden] if isinstance(hidden, int) else list(hidden)
+    for size in sizes:
+        check_count("hidden", size)
+    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+    for number, (fan_in, fan_out) in enumerate(pairwise([prod(input_shape), *sizes]), start=1):
+        layers[f"hidden{number}"] = nn.Linear(fan_in, fan_out)
+        layers[f"relu{number}"] = nn.ReLU()
+    layers["classifier"] = nn.Linear(sizes[-1] if sizes else prod(input_shape), outputs)
+    return nn.Sequential(layers)
