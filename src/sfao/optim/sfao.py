@@ -1,24 +1,20 @@
 """SFAO as a torch optimizer: the gate, then a step of gradient descent with momentum."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Unpack
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import GateOptions, check_at_least_zero, check_choice, check_misspelt, check_names
+from sfao.gating.options import GateOptions, check_misspelt, check_names
 from sfao.optim.consolidation import Loss
+from sfao.optim.descent import DESCENT_NAMES, Descent
 from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers, planned_options
 from sfao.optim.layers import Parameters, as_groups
 
-MOMENTUM_FORMS = ("ema", "heavy_ball")
-DESCENT_NAMES = ("lr", "momentum", "momentum_form", "weight_decay")
 
-
-class SFAO(Optimizer):
+class SFAO(Descent):
     """Selective Forgetting-Aware Optimization: gradient descent that looks before it steps.
 
     For every layer, the gradient g is compared with a few remembered directions and accepted, projected off
@@ -56,49 +52,21 @@ class SFAO(Optimizer):
         check_names(options, OPTION_NAMES)
         groups = as_groups(params)
         chosen, plan = planned_options(groups, memory_budget, options)
-        descent = {"lr": lr, "momentum": momentum, "momentum_form": momentum_form, "weight_decay": weight_decay}
         self.gate = GatedLayers(granularity, seed, plan)
-        super().__init__(groups, {**descent, **chosen})
+        super().__init__(groups, lr, momentum, momentum_form=momentum_form, weight_decay=weight_decay, **chosen)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a layer; the memory of the others stays as it is."""
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
         check_misspelt(group, (*DESCENT_NAMES, *OPTION_NAMES))
-        complete = {**self.defaults, **group}
-        _check_descent(complete)
-        self.gate.check_group(complete)
+        self.gate.check_group({**self.defaults, **group})
         super().add_param_group(group)
         self.gate.add_group(group)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def descend(self) -> None:
+        """Gate the gradients, then move every parameter along what has become of its own."""
         self.gate.apply()
-        for group in self.param_groups:
-            self._descend(group)
-        return loss
-
-    def _descend(self, group: dict[str, Any]) -> None:
-        for parameter in group["params"]:
-            if parameter.grad is None:
-                continue
-            step = parameter.grad
-            if group["momentum"]:
-                step = self._averaged(parameter, step, group["momentum"], group["momentum_form"])
-            if group["weight_decay"]:
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(step, alpha=-group["lr"])
-
-    def _averaged(self, parameter: Tensor, update: Tensor, beta: float, form: str) -> Tensor:
-        """The momentum buffer of a parameter after this update."""
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        buffer: Tensor = state["momentum_buffer"]
-        return buffer.mul_(beta).add_(update, alpha=1 - beta if form == "ema" else 1)
+        super().descend()
 
     # -- Memory ----------------------------------------------------------------------------------------
 
@@ -118,17 +86,13 @@ class SFAO(Optimizer):
     ) -> int:
         """Store directions of a finished task and end it: see :meth:`sfao.Gate.consolidate`."""
         stored = self.gate.consolidate(model, batches, loss, target=target, per=per, limit=limit)
-        self._drop_momentum()
+        self.drop_momentum()
         return stored
 
     def end_task(self) -> None:
         """Mark a task boundary without storing anything: momentum starts anew."""
         self.gate.end_task()
-        self._drop_momentum()
-
-    def _drop_momentum(self) -> None:
-        for state in self.state.values():
-            state.pop("momentum_buffer", None)
+        self.drop_momentum()
 
     @property
     def last_decisions(self) -> dict[str, Decision]:
@@ -173,13 +137,3 @@ class SFAO(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "gate": self.gate}
-
-
-def _check_descent(group: dict[str, Any]) -> None:
-    check_at_least_zero("lr", group["lr"])
-    check_at_least_zero("weight_decay", group["weight_decay"])
-    momentum = group["momentum"]
-    check_at_least_zero("momentum", momentum)
-    if momentum >= 1:
-        raise ValueError(f"`momentum` must be in [0, 1), got {momentum}")
-    check_choice("momentum_form", group["momentum_form"], MOMENTUM_FORMS)

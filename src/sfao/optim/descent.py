@@ -1,0 +1,83 @@
+"""Gradient descent with momentum and decoupled weight decay: the step that every method ends in."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from sfao.gating.options import check_at_least_zero, check_choice
+
+MOMENTUM_FORMS = ("ema", "heavy_ball")
+DESCENT_NAMES = ("lr", "momentum", "momentum_form", "weight_decay")
+
+
+class Descent(Optimizer):
+    """theta <- (1 - lr * weight_decay) * theta - lr * m, with m the gradient or its momentum.
+
+    ``momentum_form="ema"`` is the paper's ``m <- momentum * m + (1 - momentum) * g`` from zero,
+    ``"heavy_ball"`` is torch's ``m <- momentum * m + g``; without momentum and decay this is torch's SGD.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        *,
+        momentum_form: str = "ema",
+        weight_decay: float = 0.0,
+        **others: Any,
+    ) -> None:
+        """`others` are defaults of param groups that a subclass adds."""
+        descent = {"lr": lr, "momentum": momentum, "momentum_form": momentum_form, "weight_decay": weight_decay}
+        super().__init__(params, {**descent, **others})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        check_descent({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.descend()
+        return loss
+
+    def descend(self) -> None:
+        """Move every parameter along its `.grad`."""
+        for group in self.param_groups:
+            lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
+            for parameter in group["params"]:
+                step = parameter.grad
+                if step is None:
+                    continue
+                if momentum:
+                    step = self._averaged(parameter, step, momentum, group["momentum_form"])
+                if decay:
+                    parameter.mul_(1 - lr * decay)
+                parameter.add_(step, alpha=-lr)
+
+    def _averaged(self, parameter: Tensor, update: Tensor, beta: float, form: str) -> Tensor:
+        """The momentum buffer of a parameter after this update."""
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        buffer: Tensor = state["momentum_buffer"]
+        return buffer.mul_(beta).add_(update, alpha=1 - beta if form == "ema" else 1)
+
+    def drop_momentum(self) -> None:
+        """Let momentum start anew, as at a task boundary."""
+        for state in self.state.values():
+            state.pop("momentum_buffer", None)
+
+
+def check_descent(group: dict[str, Any]) -> None:
+    for name in ("lr", "weight_decay", "momentum"):
+        check_at_least_zero(name, group[name])
+    if group["momentum"] >= 1:
+        raise ValueError(f"`momentum` must be in [0, 1), got {group['momentum']}")
+    check_choice("momentum_form", group["momentum_form"], MOMENTUM_FORMS)
