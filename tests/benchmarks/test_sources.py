@@ -54,7 +54,7 @@ def test_a_dataset_is_bytes_and_whole_numbers(data, name):
             assert labels.dtype == torch.int64
             assert len(images) == len(labels)
             assert images.shape[1] == len(dataset.mean) == len(dataset.std)
-            assert 0 <= labels.min()
+            assert labels.min() >= 0
             assert labels.max() < dataset.classes
 
 
