@@ -121,6 +121,7 @@ def test_a_damaged_entry_is_rebuilt(source, folders, file, damage):
     assert source.reads == 2
     load(source, folders)
     assert source.reads == 2
+    assert not folders[1].exists()
 
 
 def test_a_place_that_cannot_be_written_gives_way_to_the_next(source, folders):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfao.benchmarks import root
-from sfao.benchmarks.errors import MissingData
+from sfao.benchmarks.errors import DataError, MissingData
 from sfao.benchmarks.formats.cifar import CIFAR10, CIFAR100
 from sfao.benchmarks.names import NAMES
 from sfao.benchmarks.sources import DESCRIPTIONS, load_dataset
@@ -121,6 +121,15 @@ def test_a_folder_that_lacks_a_file_is_named_with_the_file(tmp_path):
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(MissingData, match="cifar-10-batches-py lacks data_batch_3\n"):
         load_dataset("cifar10", tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    write_mnist(tmp_path, digits(), packed=False)
+    path = tmp_path / "t10k-labels-idx1-ubyte"
+    path.unlink()
+    path.mkdir()  # holds for root too, unlike a permission
+    with pytest.raises(DataError, match=f"{path}: could not be read \\("):
+        load_dataset("mnist", tmp_path)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():

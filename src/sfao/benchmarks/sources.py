@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sfao.benchmarks.cache import load_cached
-from sfao.benchmarks.errors import MissingData
+from sfao.benchmarks.errors import DataError, MissingData
 from sfao.benchmarks.formats import cifar, embedded, idx, tiny_imagenet
 from sfao.benchmarks.formats.layout import Arrays, Layout
 from sfao.benchmarks.names import check_name
@@ -95,7 +95,11 @@ def load_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> 
     if name == "mnist-5k":
         return _dataset(name, embedded.read(embedded.embedded_file()))
     root = resolve_root(data_root)
-    return _dataset(name, load_cached(name, find_layout(name, root), cache_folders(root)))
+    layout = find_layout(name, root)
+    try:
+        return _dataset(name, load_cached(name, layout, cache_folders(root)))
+    except OSError as error:
+        raise DataError(f"{error.filename or layout.folder}: could not be read ({error.strerror or error})") from error
 
 
 def find_layout(name: str, root: Path) -> Layout:

@@ -110,11 +110,14 @@ def test_a_folder_that_lacks_files_is_filled(root, monkeypatch):
     folder = root / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
     (folder / "test_batch.bin").write_bytes(small_cifar10()["test_batch.bin"])
-    (folder / "notes.txt").write_bytes(b"mine")
-    with serving(files={"cifar-10-binary.tar.gz": ARCHIVE}) as site:
-        publish_cifar10(monkeypatch, [site.url], ARCHIVE)
+    (folder / "readme.html").write_bytes(b"mine")
+    files = {**small_cifar10(), "readme.html": b"theirs"}
+    archive = tgz({f"cifar-10-batches-bin/{name}": content for name, content in files.items()})
+    with serving(files={"cifar-10-binary.tar.gz": archive}) as site:
+        publish_cifar10(monkeypatch, [site.url], archive)
         get("cifar10", root)
-    assert len(contents(root)) == 7
+    files["readme.html"] = b"mine"
+    assert contents(root) == {f"cifar-10-batches-bin/{name}": content for name, content in files.items()}
 
 
 @pytest.mark.parametrize("evil", ["../evil", "/evil", "cifar-10-batches-bin/../../evil"])

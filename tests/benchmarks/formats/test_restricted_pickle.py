@@ -71,7 +71,7 @@ def test_other_codecs_are_not_run(tmp_path):
 
 
 def test_what_a_file_sets_on_an_allowed_name_does_not_last(tmp_path):
-    sets_an_attribute = b"}(U\x04datac_codecs\nencode\n}(U\x06markedK\x01ubu."
+    sets_an_attribute = b"}(U\x04datac_codecs\nencode\n}(X\x06\x00\x00\x00markedK\x01ubu."
     load_pickle(written(tmp_path, sets_an_attribute))
     value = load_pickle(written(tmp_path, b"}(U\x04datac_codecs\nencode\nu."))
     assert not hasattr(value[b"data"], "marked")
