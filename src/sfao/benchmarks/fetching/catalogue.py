@@ -140,7 +140,7 @@ CIFAR100_PYTHON_FILES = (
     KnownFile("test", 31049707, "sha256:4b67687d9933c4db8f0831104447f15b93774f4f464bd0516f0f0f2ac83b7864"),
 )
 
-#: Every published file of which the digest is known, by the folder and the name it has.
+#: Every published file of which the digest is known, by dataset and name.
 KNOWN_FILES = {
     "mnist": {file.name: file for file in (*MNIST_FILES, *MNIST_UNPACKED_FILES)},
     "cifar10": {file.name: file for file in (*CIFAR10_BINARY_FILES, *CIFAR10_PYTHON_FILES)},

@@ -3,9 +3,6 @@
 import hashlib
 from pathlib import Path
 
-ALGORITHMS = ("sha256", "md5")
-CHUNK = 1 << 20
-
 
 def file_digest(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
