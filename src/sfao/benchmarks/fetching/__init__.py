@@ -1,0 +1,1 @@
+"""How the files get here: what is published where, downloads, archives, digests."""

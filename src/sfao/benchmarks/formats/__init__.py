@@ -1,0 +1,1 @@
+"""How the publishers wrote their files: one reader a format."""
