@@ -1,0 +1,114 @@
+"""What every method of the laboratory is: a way to learn a stream of tasks, one batch at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sfao.benchmarks.part import Batch
+from sfao.benchmarks.stream import Task
+from sfao.optim.descent import Descent
+
+
+class MethodOptions(BaseModel):
+    """The options of a method: names, defaults and rules, checked when a run is configured."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a run trains, whatever its method."""
+
+    lr: float
+    momentum: float
+    momentum_form: str
+    weight_decay: float
+    batch_size: int
+    epochs: int
+    seed: int
+
+
+class Method:
+    """Plain gradient descent; methods override what they do differently.
+
+    The loop calls `begin_task`, then `step` for every batch, then `end_task`. Everything a method keeps from one
+    call to the next is in `state_dict`, in plain containers and tensors: a run that is killed anywhere must go on
+    from its checkpoint bit for bit.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[MethodOptions]] = MethodOptions
+    #: Whether a task is trained together with all tasks before it.
+    revisits: ClassVar[bool] = False
+
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
+        self.model = model
+        self.training = training
+        self.optimizer = self.make_optimizer()
+
+    def make_optimizer(self) -> Descent:
+        return Descent(self.model.parameters(), **self.descent())
+
+    def descent(self) -> dict[str, Any]:
+        """The arguments of the optimizer that all methods share."""
+        names = ("lr", "momentum", "momentum_form", "weight_decay")
+        return {name: getattr(self.training, name) for name in names}
+
+    # -- What the loop calls -----------------------------------------------------------------------------
+
+    def begin_task(self, number: int, task: Task) -> None:
+        """Task `number`, counted from 0, is about to be learnt."""
+
+    def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
+        """One update on one batch; returns its loss, detached. Targets count from the first of `outputs`."""
+        self.optimizer.zero_grad()
+        loss = self.loss(inputs, targets, outputs)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
+        """Task `number` has been learnt: take from its training part what later tasks will need."""
+        self.optimizer.drop_momentum()
+
+    # -- What methods share --------------------------------------------------------------------------------
+
+    def loss(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
+        return cross_entropy(self.model(inputs)[:, outputs], targets)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def batches(self, task: Task, generator: torch.Generator | None, batch_size: int | None = None) -> Iterator[Batch]:
+        """One pass over the training part of a task."""
+        return task.train.batches(batch_size or self.training.batch_size, generator, self.device)
+
+    # -- What a record tells ---------------------------------------------------------------------------------
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes kept for the sake of past tasks, beyond the model and its momentum."""
+        return 0
+
+    @property
+    def decisions(self) -> dict[str, dict[str, int]]:
+        """{layer: {accept, project, discard, zero}} of methods that gate; empty for the others."""
+        return {}
+
+    def concerns(self) -> list[str]:
+        """What a reader of the results should know, in one line each: a penalty that never acted, say."""
+        return []
+
+    # -- State -------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
