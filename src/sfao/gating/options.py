@@ -85,27 +85,28 @@ def check_at_least_zero(name: str, value: object) -> None:
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}{_nearest(value, choices)}")
+        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}{nearest(value, choices)}")
 
 
 def check_names(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Refuse names that are no options."""
     for name in given:
         if name not in known:
-            raise ValueError(f"`{name}` is no option{_nearest(name, known)}; the options are {', '.join(known)}")
+            raise ValueError(f"`{name}` is no option{nearest(name, known)}; the options are {', '.join(known)}")
 
 
 def check_misspelt(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Refuse names that look like a misspelt option; other keys of a param group belong to other tools."""
     for name in given:
         if name not in known and get_close_matches(name, known, n=1, cutoff=0.8):
-            raise ValueError(f"`{name}` is no option of a param group{_nearest(name, known)}")
+            raise ValueError(f"`{name}` is no option of a param group{nearest(name, known)}")
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _nearest(value: object, choices: tuple[str, ...]) -> str:
+def nearest(value: object, choices: tuple[str, ...]) -> str:
+    """A hint at the choice that was probably meant, or nothing."""
     close = get_close_matches(str(value), choices, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

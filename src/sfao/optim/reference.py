@@ -108,7 +108,7 @@ class ReferenceLayer:
         parts, start, rank = [], 0, self.options["rank"]
         for layout in layouts([p.shape for p in self.parameters]):
             sizes = [layout.rows * columns for columns in layout.columns]
-            columns = [c.view(layout.rows, -1) for c in direction[start : start + layout.size].split(sizes)]  # type: ignore[no-untyped-call]
+            columns = [c.view(layout.rows, -1) for c in direction[start : start + layout.size].split(sizes)]
             matrix = torch.cat(columns, 1)
             if rank * (layout.rows + layout.width) < layout.size:
                 left, values, right = torch.linalg.svd(matrix, full_matrices=False)

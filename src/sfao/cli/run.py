@@ -1,0 +1,145 @@
+"""sfao run: one method, one benchmark, one seed."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfao.cli.terminal import FAILED, fail, say_json, spoken_errors
+
+if TYPE_CHECKING:
+    from sfao.experiment.record import Record
+    from sfao.experiment.run import Update
+
+Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as model.hidden=784. Repeatable.")]
+
+
+def run(
+    benchmark: Annotated[str, typer.Argument(help="Which benchmark; see `sfao list`.")],
+    method: Annotated[str, typer.Option(help="Which method; see `sfao list`.")] = "sfao",
+    seed: Annotated[int, typer.Option(help="Of weights, order and sampling.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the run. [default: runs/BENCHMARK/METHOD-SEED]")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
+    settings: Sets = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads. [default: all cores]", min=1)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Learn a stream of tasks with one method; the record and all that made it stay in a folder."""
+    with spoken_errors(debug):
+        import torch
+
+        from sfao.experiment.config import configure, parse_setting
+
+        if threads:
+            torch.set_num_threads(threads)
+        configured = configure(
+            benchmark, method, seed=seed, file=config, settings=dict(parse_setting(text) for text in settings or [])
+        )
+        folder = out or Path("runs") / benchmark / f"{method}-{seed}"
+        with stop_signals() as stopping, progress_bar(shown=not (quiet or as_json)) as report:
+            from sfao.experiment.execute import execute
+
+            record = execute(configured, folder, data_root=data_root, resume=resume, report=report, stopping=stopping)
+    if as_json:
+        say_json(asdict(record))
+    elif not quiet:
+        show(record, folder)
+    if record.status != "done":
+        raise fail(f"the run {record.status}: {record.error}", FAILED)
+
+
+class StopSignals:
+    """Whether a signal asked to stop; a second one interrupts at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def stop_signals() -> Iterator[StopSignals]:
+    stopping = StopSignals()
+    before = {number: signal.signal(number, stopping.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def progress_bar(shown: bool) -> "Iterator[Reporter]":
+    """A bar over all steps: task, epoch, steps a second, loss, and how the gate decided."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[live]}")
+    bar = Progress(
+        *(TextColumn(column) if isinstance(column, str) else column for column in columns),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not shown,
+    )
+    with bar:
+        item = bar.add_task("starting", total=None, live="")
+
+        def report(update: "Update") -> None:
+            total = sum(update.decisions.values())
+            rates = "  ".join(f"{name} {count / total:.0%}" for name, count in update.decisions.items() if count)
+            bar.update(
+                item,
+                description=f"task {update.task + 1}/{update.tasks} epoch {update.epoch + 1}/{update.epochs}",
+                total=update.steps,
+                completed=update.step,
+                live=f"{update.steps_a_second:.0f} it/s  loss {update.loss:.3f}  {rates}",
+            )
+
+        yield report
+
+
+def show(record: "Record", folder: Path) -> None:
+    """The accuracy matrix, the metrics and where everything lies."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if record.accuracy_matrix:
+        table = Table(title=f"{record.method} on {record.benchmark}, seed {record.seed}: accuracy")
+        table.add_column("after")
+        for number in range(len(record.accuracy_matrix[0])):
+            table.add_column(f"task {number + 1}", justify="right")
+        for number, row in enumerate(record.accuracy_matrix):
+            cells = [f"[bold]{a:.3f}[/]" if i == number else f"{a:.3f}" for i, a in enumerate(row)]
+            table.add_row(f"task {number + 1}", *cells)
+        console.print(table)
+    for name, value in record.metrics.items():
+        console.print(f"{name.replace('_', ' '):20} {value:.4f}")
+    console.print(f"{'bytes held':20} {record.memory_bytes:,}")
+    console.print(f"{'time':20} {record.seconds:.1f} s, {record.step_ms:.2f} ms a step")
+    for warning in record.warnings:
+        console.print(f"[yellow]warning[/] {warning}", highlight=False)
+    console.print(f"{'folder':20} {folder}", highlight=False)
+
+
+if TYPE_CHECKING:
+    from sfao.experiment.run import Report as Reporter

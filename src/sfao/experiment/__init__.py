@@ -1,0 +1,1 @@
+"""Runs: configured, trained, evaluated, interrupted, resumed and recorded."""

@@ -1,0 +1,173 @@
+"""What a run is: every setting, its default and its rule."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sfao.benchmarks.suite import BENCHMARKS
+from sfao.experiment.errors import ConfigError
+from sfao.experiment.yaml_lines import lines_of
+from sfao.gating.options import check_choice, check_names, nearest
+from sfao.methods import METHODS, MethodOptions, Training
+from sfao.models import MODELS, size_options
+
+
+class ModelConfig(BaseModel):
+    """A model by name; whatever else is given are its sizes."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _known(self) -> "ModelConfig":
+        check_choice("model.name", self.name, tuple(MODELS))
+        check_names(self.sizes, size_options(self.name))
+        return self
+
+
+class RunConfig(BaseModel):
+    """One method on one benchmark with one seed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: str
+    method: str
+    seed: int = Field(0, ge=0)
+    scenario: Literal["domain", "task", "class"] = "domain"
+    tasks: int | None = Field(None, ge=1)
+    order: str | list[int] | None = None
+    validation: float = Field(0.0, ge=0, lt=1)
+    evaluate: Literal["test", "validation"] = "test"
+    model: ModelConfig
+    lr: float = Field(1e-3, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    momentum_form: Literal["ema", "heavy_ball"] = "ema"
+    weight_decay: float = Field(0.0, ge=0)
+    batch_size: int = Field(32, ge=1)
+    epochs: int = Field(2, ge=1)
+    device: str = "cpu"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RunConfig":
+        check_choice("benchmark", self.benchmark, tuple(BENCHMARKS))
+        check_choice("method", self.method, tuple(METHODS))
+        if self.evaluate == "validation" and self.validation == 0:
+            raise ValueError("`evaluate: validation` needs examples held out: `validation` must be above 0, got 0")
+        return self
+
+    @property
+    def training(self) -> Training:
+        names = ("lr", "momentum", "momentum_form", "weight_decay", "batch_size", "epochs", "seed")
+        return Training(**{name: getattr(self, name) for name in names})
+
+    @property
+    def method_options(self) -> MethodOptions:
+        return METHODS[self.method].Options(**self.options)
+
+
+def configure(
+    benchmark: str,
+    method: str,
+    *,
+    seed: int = 0,
+    file: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The settings of the benchmark, overridden by those of the file, overridden by `settings` (dotted names)."""
+    _check_name("benchmark", benchmark, tuple(BENCHMARKS))
+    _check_name("method", method, tuple(METHODS))
+    values: dict[str, Any] = {"benchmark": benchmark, "method": method}
+    merge(values, BENCHMARKS[benchmark].settings)
+    if file is not None:
+        merge(values, read_yaml(file))
+    values["seed"] = seed
+    for name, value in (settings or {}).items():
+        merge(values, nested(name, value))
+    return checked(values, file)
+
+
+def checked(values: Mapping[str, Any], file: Path | None = None) -> RunConfig:
+    """A configuration of these values, or a ConfigError that names the field (and its line in the file)."""
+    try:
+        config = RunConfig(**values)
+    except ValidationError as error:
+        raise ConfigError(_explained(error, file, (), tuple(RunConfig.model_fields))) from error
+    try:
+        options = config.method_options
+    except ValidationError as error:
+        known = tuple(METHODS[config.method].Options.model_fields)
+        raise ConfigError(_explained(error, file, ("options",), known)) from error
+    return config.model_copy(update={"options": options.model_dump()})
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"`config` must be a file that can be read, got {file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} must be YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} must hold `name: value` lines, got {type(values).__name__}")
+    return values
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`model.hidden=784` as a dotted name and a YAML value."""
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise ConfigError(f"`--set` must be name=value, got {text!r}")
+    try:
+        return name.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"`--set {name}` must have a YAML value, got {value!r}") from error
+
+
+def nested(name: str, value: Any) -> dict[str, Any]:
+    head, _, rest = name.partition(".")
+    return {head: nested(rest, value) if rest else value}
+
+
+def merge(base: dict[str, Any], other: Mapping[str, Any]) -> None:
+    """Override what `base` holds by what `other` holds, deep in nested mappings.
+
+    Another model by name leaves the sizes of the one before behind.
+    """
+    for name, value in other.items():
+        known = base.get(name)
+        if isinstance(value, Mapping) and isinstance(known, dict):
+            if name == "model" and value.get("name", known.get("name")) != known.get("name"):
+                known.clear()
+            merge(known, value)
+        else:
+            base[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
+    try:
+        check_choice(name, value, known)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _explained(error: ValidationError, file: Path | None, prefix: tuple[str, ...], known: tuple[str, ...]) -> str:
+    """The first complaint in one line: the field, the rule, the value and, if a file says it, the line."""
+    first = error.errors()[0]
+    path = (*prefix, *(str(part) for part in first["loc"]))
+    message = first["msg"].removeprefix("Value error, ")
+    line = lines_of(file).get(path) if file is not None else None
+    where = f"{file}:{line}: " if line is not None else ""
+    if first["type"] == "extra_forbidden":
+        return f"{where}`{'.'.join(path)}` is no setting{nearest(path[-1], known)}"
+    if first["type"] == "value_error":  # a check of our own: it names argument, rule and value
+        return where + message
+    return f"{where}`{'.'.join(path)}`: {message[0].lower()}{message[1:]}, got {first['input']!r}"

@@ -1,0 +1,33 @@
+"""Accuracy on every task of a stream."""
+
+import torch
+from torch import nn
+
+from sfao.benchmarks.part import Part
+from sfao.benchmarks.stream import Stream, Task
+
+BATCH = 1000
+
+
+@torch.no_grad()
+def accuracies(model: nn.Module, stream: Stream, on: str, device: torch.device) -> list[float]:
+    """The accuracy of every task, those still to come included, on its `test` or `validation` part."""
+    was_training = model.training
+    model.eval()
+    found = [_accuracy(model, task, _part(task, on), device) for task in stream]
+    model.train(was_training)
+    return found
+
+
+def _accuracy(model: nn.Module, task: Task, part: Part, device: torch.device) -> float:
+    correct = torch.zeros((), dtype=torch.int64, device=device)
+    for inputs, targets in part.batches(BATCH, device=device):
+        correct += (model(inputs)[:, task.outputs].argmax(1) == targets).sum()
+    return int(correct) / len(part)
+
+
+def _part(task: Task, on: str) -> Part:
+    part = task.test if on == "test" else task.validation
+    if part is None:
+        raise ValueError(f"task {task.name!r} holds nothing out: `validation` must be above 0")
+    return part

@@ -1,0 +1,26 @@
+"""A run from its configuration to its record."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sfao.benchmarks.sources import load_dataset
+from sfao.benchmarks.suite import BENCHMARKS
+from sfao.experiment.config import RunConfig
+from sfao.experiment.folder import occupied
+from sfao.experiment.record import Record
+from sfao.experiment.run import Report, Run
+
+
+def execute(
+    config: RunConfig,
+    folder: Path,
+    *,
+    data_root: Path | None = None,
+    resume: bool = False,
+    report: Report = lambda update: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Record:
+    """Do the run in its folder, or go on with it, or return the record it left when it was done."""
+    dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
+    with occupied(folder, config, resume=resume) as finished:
+        return finished or Run(config, dataset, folder).execute(report, stopping)

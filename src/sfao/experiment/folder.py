@@ -1,0 +1,54 @@
+"""The folder of a run: one configuration, one process at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from filelock import FileLock, Timeout
+
+from sfao.experiment.checkpoint import LATEST, PREVIOUS
+from sfao.experiment.config import RunConfig, read_yaml
+from sfao.experiment.errors import FolderError
+from sfao.experiment.files import write_text
+from sfao.experiment.record import RECORD, Record, load_record
+
+CONFIG, LOCK = "config.yaml", ".lock"
+
+
+@contextmanager
+def occupied(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Record | None]:
+    """Hold the folder for this run; yields the record if the run is finished already.
+
+    A FolderError when another process holds it, when it holds a different run, or when it holds an unfinished
+    one and `resume` was not asked for. Nothing is written into a folder that is refused.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise FolderError(f"`out` must be a folder, got the file {folder}")
+    _check_contents(folder, config, resume)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            _check_contents(folder, config, resume)
+            write_text(folder / CONFIG, yaml.safe_dump(config.model_dump(), sort_keys=False))
+            yield load_record(folder) if (folder / RECORD).exists() else None
+    except Timeout as error:
+        raise FolderError(f"`out` must be free, but another process is running in {folder}") from error
+
+
+def _check_contents(folder: Path, config: RunConfig, resume: bool) -> None:
+    if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
+        return
+    if not (folder / CONFIG).exists():
+        raise FolderError(f"`out` must be new or hold a run, but {folder} holds other files")
+    held, wanted = read_yaml(folder / CONFIG), config.model_dump()
+    differing = [name for name in wanted if held.get(name) != wanted[name]]
+    if differing:
+        name = differing[0]
+        raise FolderError(
+            f"`out` must be new or hold this run, but {folder} holds another: "
+            f"`{name}` is {held.get(name)!r} there and {wanted[name]!r} here"
+        )
+    unfinished = any((folder / name).exists() for name in (LATEST, PREVIOUS)) and not (folder / RECORD).exists()
+    if unfinished and not resume:
+        raise FolderError(f"{folder} holds an unfinished run; add --resume to go on with it")

@@ -1,0 +1,229 @@
+"""One run: learn a stream task after task, evaluate after each, survive being stopped anywhere."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfao.benchmarks.seeding import seeded
+from sfao.benchmarks.sources import Dataset
+from sfao.benchmarks.suite import make_stream
+from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
+from sfao.experiment.config import RunConfig
+from sfao.experiment.errors import Interrupted
+from sfao.experiment.evaluation import accuracies
+from sfao.experiment.record import Record, versions, weights_digest
+from sfao.experiment.schedule import epoch_batches, steps_an_epoch
+from sfao.experiment.telemetry import Telemetry
+from sfao.methods import METHODS
+from sfao.metrics import summary
+from sfao.models import build_model
+
+TELEMETRY_EVERY = 20
+CHECKPOINT_SECONDS = 20.0
+
+
+class Diverged(Exception):  # noqa: N818, it names what happened
+    """The loss is no number any more."""
+
+
+@dataclass
+class Position:
+    """How far a run has come; with the states of model and method, all that a checkpoint needs."""
+
+    task: int = 0
+    epoch: int = 0
+    batch: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    stepping: float = 0.0
+    telemetry: int = 0
+    matrix: list[list[float]] = field(default_factory=list)
+    initial: list[float] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a run tells while it goes on."""
+
+    task: int
+    tasks: int
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    steps_a_second: float
+    loss: float
+    decisions: dict[str, int]
+
+
+Report = Callable[[Update], None]
+
+
+class Run:
+    """A configured run over a loaded dataset, in a folder of its own."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset, folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+        self.dataset = dataset
+        self.device = torch.device(config.device)
+        self.stream = make_stream(
+            config.benchmark,
+            dataset,
+            tasks=config.tasks,
+            scenario=config.scenario,
+            seed=config.seed,
+            order=config.order,
+            validation=config.validation,
+        )
+        sizes = config.model.sizes
+        model = build_model(config.model.name, self.stream.input_shape, self.stream.outputs, config.seed, **sizes)
+        self.model = model.to(self.device)
+        self.method = METHODS[config.method](self.model, config.training, config.method_options)
+        self.position = Position()
+
+    # -- Going on --------------------------------------------------------------------------------------
+
+    def execute(self, report: Report = lambda update: None, stopping: Callable[[], bool] = lambda: False) -> Record:
+        """Train to the end, from the checkpoint of the folder if there is one, and leave the record.
+
+        `stopping` is asked after every step; when it says so, the state is saved and Interrupted raised.
+        """
+        self._resume()
+        self._telemetry = Telemetry(self.folder, self.position.telemetry)
+        self._started = self._saved = time.monotonic()
+        try:
+            if not self.position.initial:
+                self.position.initial = self._accuracies()
+            while self.position.task < len(self.stream):
+                self._learn_task(report, stopping)
+        except Diverged as error:
+            return self._finish("diverged", str(error))
+        return self._finish("done")
+
+    def _learn_task(self, report: Report, stopping: Callable[[], bool]) -> None:
+        at, config = self.position, self.config
+        task = self.stream.tasks[at.task]
+        taught = list(self.stream.tasks[: at.task + 1]) if self.method.revisits else [task]
+        if at.epoch == 0 and at.batch == 0:
+            self.method.begin_task(at.task, task)
+        while at.epoch < config.epochs:
+            label = f"stream task {at.task}, epoch {at.epoch}"
+            batches = epoch_batches(taught, config.batch_size, config.seed, label, self.device, at.batch)
+            began, first = time.monotonic(), at.steps
+            self.model.train()
+            for inputs, targets, outputs in batches:
+                loss = self.method.step(inputs, targets, outputs)
+                at.steps += 1
+                at.batch += 1
+                if at.steps % TELEMETRY_EVERY == 0:
+                    self._tell(loss, report, (at.steps - first) / (time.monotonic() - began))
+                if stopping():
+                    self._save()
+                    raise Interrupted
+                if time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+                    self._save()
+            at.stepping += time.monotonic() - began
+            at.epoch, at.batch = at.epoch + 1, 0
+        self.method.end_task(at.task, task, seeded(config.seed, f"end of stream task {at.task}"))
+        at.matrix.append(self._accuracies())
+        at.warnings += [concern for concern in self.method.concerns() if concern not in at.warnings]
+        at.task, at.epoch = at.task + 1, 0
+        self._save()
+
+    def _accuracies(self) -> list[float]:
+        return accuracies(self.model, self.stream, self.config.evaluate, self.device)
+
+    def _tell(self, loss: Tensor, report: Report, rate: float) -> None:
+        at, value = self.position, float(loss)
+        if not isfinite(value):
+            raise Diverged(f"the loss was {value} at step {at.steps}, in task {at.task + 1}")
+        layers = self.method.decisions
+        self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=value, decisions=layers)
+        totals: dict[str, int] = {}
+        for counts in layers.values():
+            for decision, count in counts.items():
+                totals[decision] = totals.get(decision, 0) + count
+        report(
+            Update(
+                at.task, len(self.stream), at.epoch, self.config.epochs, at.steps, self.total_steps, rate, value, totals
+            )
+        )
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        tasks = list(self.stream.tasks)
+        taught = [tasks[: n + 1] if self.method.revisits else [task] for n, task in enumerate(tasks)]
+        return self.config.epochs * sum(steps_an_epoch(each, self.config.batch_size) for each in taught)
+
+    # -- Stopping and resuming ---------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        now = time.monotonic()
+        self.position.seconds += now - self._started
+        self._started = self._saved = now
+        self.position.telemetry = self._telemetry.flush()
+        state = {
+            "position": asdict(self.position),
+            "model": self.model.state_dict(),
+            "method": self.method.state_dict(),
+        }
+        save_checkpoint(self.folder, state)
+
+    def _resume(self) -> None:
+        loaded = load_checkpoint(self.folder)
+        if loaded is None:
+            return
+        if loaded.state:
+            self.position = Position(**loaded.state["position"])
+            self.model.load_state_dict(loaded.state["model"])
+            self.method.load_state_dict(loaded.state["method"])
+        if loaded.notice:
+            self.position.warnings.append(loaded.notice)
+
+    def _finish(self, status: str, error: str = "") -> Record:
+        at, config = self.position, self.config
+        self._telemetry.flush()
+        finished = len(at.matrix) == len(self.stream)
+        record = Record(
+            benchmark=config.benchmark,
+            scenario=config.scenario,
+            method=config.method,
+            seed=config.seed,
+            status=status,
+            accuracy_matrix=at.matrix,
+            initial_accuracy=at.initial,
+            metrics=summary(at.matrix, at.initial) if finished else {},
+            decisions=self.method.decisions,
+            memory_bytes=self.method.memory_bytes,
+            seconds=at.seconds + time.monotonic() - self._started,
+            step_ms=1e3 * at.stepping / max(at.steps, 1),
+            steps=at.steps,
+            weights_sha256=weights_digest(self.model),
+            warnings=at.warnings,
+            error=error,
+            data=self._data(),
+            config=config.model_dump(),
+            versions=versions(config.device),
+        )
+        record.save(self.folder)
+        remove_checkpoints(self.folder)
+        return record
+
+    def _data(self) -> dict[str, Any]:
+        data = self.dataset
+        return {
+            "name": data.name,
+            "train": len(data.train_labels),
+            "test": len(data.test_labels),
+            "complete": data.complete,
+            "embedded": data.embedded,
+        }

@@ -1,0 +1,37 @@
+"""The batches of an epoch, in an order that depends on seed, task and epoch alone."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from sfao.benchmarks.seeding import seeded
+from sfao.benchmarks.stream import Task
+
+#: Images, labels, and the outputs that the loss looks at.
+Scheduled = tuple[Tensor, Tensor, slice]
+
+
+def steps_an_epoch(tasks: list[Task], batch_size: int) -> int:
+    return sum(-(-len(task.train) // batch_size) for task in tasks)
+
+
+def epoch_batches(
+    tasks: list[Task], batch_size: int, seed: int, label: str, device: torch.device, start: int
+) -> Iterator[Scheduled]:
+    """One pass over the training parts of some tasks, from batch `start` on; a batch is of one task.
+
+    Nothing but the arguments decides the order, so a run that resumes in the middle needs no state for it.
+    """
+    passes = [seeded(seed, f"{label}, task {number}") for number in range(len(tasks))]
+    turns = torch.cat([torch.full((steps_an_epoch([task], batch_size),), n) for n, task in enumerate(tasks)])
+    if len(tasks) > 1:
+        turns = turns[torch.randperm(len(turns), generator=seeded(seed, f"{label}, turns"))]
+    done = torch.bincount(turns[:start], minlength=len(tasks)).tolist()
+    batches = [
+        task.train.batches(batch_size, generator, device, start=skipped)
+        for task, generator, skipped in zip(tasks, passes, done, strict=True)
+    ]
+    for turn in turns[start:].tolist():
+        inputs, targets = next(batches[turn])
+        yield inputs, targets, tasks[turn].outputs
