@@ -9,6 +9,7 @@ import sys
 import torch
 before = set(sys.modules)
 import sfao
+sfao.SFAO, sfao.Gate, sfao.Decision, sfao.layer_groups
 new = {name.split(".")[0] for name in set(sys.modules) - before}
 ours = new - set(sys.stdlib_module_names) - {"sfao", "torch"}
 print(sorted(ours))

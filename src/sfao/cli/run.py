@@ -33,6 +33,7 @@ def run(
         Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads. [default: all cores]", min=1)] = None,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
@@ -52,7 +53,15 @@ def run(
         with stop_signals() as stopping, progress_bar(shown=not (quiet or as_json)) as report:
             from sfao.experiment.execute import execute
 
-            record = execute(configured, folder, data_root=data_root, resume=resume, report=report, stopping=stopping)
+            record = execute(
+                configured,
+                folder,
+                data_root=data_root,
+                resume=resume,
+                checkpoint_seconds=checkpoint_seconds,
+                report=report,
+                stopping=stopping,
+            )
     if as_json:
         say_json(asdict(record))
     elif not quiet:

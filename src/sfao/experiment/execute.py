@@ -8,7 +8,7 @@ from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.config import RunConfig
 from sfao.experiment.folder import occupied
 from sfao.experiment.record import Record
-from sfao.experiment.run import Report, Run
+from sfao.experiment.run import CHECKPOINT_SECONDS, Report, Run
 
 
 def execute(
@@ -17,10 +17,11 @@ def execute(
     *,
     data_root: Path | None = None,
     resume: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     report: Report = lambda update: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Record:
     """Do the run in its folder, or go on with it, or return the record it left when it was done."""
     dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
     with occupied(folder, config, resume=resume) as finished:
-        return finished or Run(config, dataset, folder).execute(report, stopping)
+        return finished or Run(config, dataset, folder, checkpoint_seconds).execute(report, stopping)

@@ -69,9 +69,12 @@ Report = Callable[[Update], None]
 class Run:
     """A configured run over a loaded dataset, in a folder of its own."""
 
-    def __init__(self, config: RunConfig, dataset: Dataset, folder: Path) -> None:
+    def __init__(
+        self, config: RunConfig, dataset: Dataset, folder: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS
+    ) -> None:
         self.config = config
         self.folder = folder
+        self.checkpoint_seconds = checkpoint_seconds
         self.dataset = dataset
         self.device = torch.device(config.device)
         self.stream = make_stream(
@@ -128,7 +131,7 @@ class Run:
                 if stopping():
                     self._save()
                     raise Interrupted
-                if time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+                if time.monotonic() - self._saved > self.checkpoint_seconds:
                     self._save()
             at.stepping += time.monotonic() - began
             at.epoch, at.batch = at.epoch + 1, 0

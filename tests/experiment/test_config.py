@@ -1,0 +1,91 @@
+import pytest
+import yaml
+
+from sfao.experiment.config import checked, configure, parse_setting
+from sfao.experiment.errors import ConfigError
+
+
+def test_settings_come_from_the_benchmark_the_file_and_the_command_in_this_order(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("lr: 0.5\nepochs: 7\nmodel:\n  hidden: 10\n")
+    config = configure("split-mnist", "sgd", seed=3, file=file, settings={"epochs": 9})
+    assert (config.lr, config.epochs, config.seed) == (0.5, 9, 3)
+    assert config.model.sizes == {"hidden": 10}
+    assert configure("split-mnist", "sgd").model.sizes == {"hidden": 256}
+
+
+def test_another_model_leaves_the_sizes_behind():
+    config = configure("split-mnist", "sgd", settings={"model.name": "cnn", "model.fc": 64})
+    assert config.model.sizes == {"fc": 64}
+
+
+def test_a_dumped_configuration_is_complete_and_can_be_run_again():
+    config = configure("split-cifar100", "sgd", settings={"order": "random"})
+    assert checked(yaml.safe_load(yaml.safe_dump(config.model_dump()))) == config
+    assert config.batch_size == 24
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("lr=0.1", ("lr", 0.1)), ("model.hidden=[3, 4]", ("model.hidden", [3, 4])), ("order=2,0,1", ("order", "2,0,1"))],
+)
+def test_settings_of_the_command(text, parsed):
+    assert parse_setting(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lrr": 1}, "`lrr` is no setting (did you mean 'lr'?)"),
+        ({"lr": "fast"}, "`lr`: input should be a valid number"),
+        ({"lr": 0}, "`lr`: input should be greater than 0, got 0"),
+        ({"epochs": 1.5}, "`epochs`: input should be a valid integer"),
+        ({"scenario": "tasks"}, "`scenario`: input should be 'domain', 'task' or 'class', got 'tasks'"),
+        ({"options.speed": 3}, "`options.speed` is no setting"),
+        ({"model.name": "resnet"}, "`model.name` must be one of mlp, cnn, wrn-28-10, got 'resnet'"),
+        ({"model.hiden": 3}, "`hiden` is no option (did you mean 'hidden'?)"),
+        ({"evaluate": "validation"}, "`evaluate: validation` needs examples held out"),
+        ({"momentum": 1}, "`momentum`: input should be less than 1, got 1"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError) as caught:
+        configure("split-mnist", "sgd", settings=settings)
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize(("benchmark", "method"), [("split-mnst", "sgd"), ("split-mnist", "sdg")])
+def test_unknown_names_suggest_the_nearest(benchmark, method):
+    with pytest.raises(ConfigError, match=r"did you mean '(split-mnist|sgd)'"):
+        configure(benchmark, method)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs: 2\nlr: fast\n", "c.yaml:2: `lr`: input should be a valid number"),
+        ("epochs: 2\n\nlearning_rate: 1\n", "c.yaml:3: `learning_rate` is no setting"),
+        ("model:\n  name: mlp\n  hiden: 3\n", "c.yaml:1: `hiden` is no option (did you mean 'hidden'?)"),
+        ("options:\n  a: 1\n  b: 2\n", "c.yaml:2: `options.a` is no setting"),
+        ("- 1\n", "must hold `name: value` lines, got list"),
+        ("a: [1\n", "must be YAML"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        configure("split-mnist", "sgd", file=file)
+    assert message in str(caught.value)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        configure("split-mnist", "sgd", file=tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("text", ["lr", "=3", "lr=[1"])
+def test_bad_set(text):
+    with pytest.raises(ConfigError, match="--set"):
+        parse_setting(text)

@@ -1,0 +1,142 @@
+"""One run: what it leaves, and that it can be stopped anywhere."""
+
+import json
+
+import pytest
+
+from sfao.experiment.config import configure
+from sfao.experiment.errors import FolderError, Interrupted
+from sfao.experiment.execute import execute
+from sfao.experiment.record import load_record
+from sfao.experiment.run import Run
+from sfao.methods import METHODS
+
+FAST = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}
+
+
+def config(method="sgd", **settings):
+    return configure("split-mnist-5k", method, settings={**FAST, **settings})
+
+
+def test_what_a_run_leaves(tmp_path, digits):
+    record = execute(config(epochs=3), tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        ".lock",
+        "config.yaml",
+        "record.json",
+        "steps.jsonl",
+    ]
+    assert record == load_record(tmp_path / "run")
+    assert record.status == "done"
+    assert len(record.accuracy_matrix) == len(record.accuracy_matrix[0]) == 2
+    assert record.accuracy_matrix[0][0] > 0.8
+    assert record.metrics["average_accuracy"] == pytest.approx(sum(record.accuracy_matrix[1]) / 2)
+    assert record.steps == 2 * 3 * 50  # two tasks of five classes, 400 images each
+    assert record.data == {"name": "mnist-5k", "train": 4000, "test": 1000, "complete": True, "embedded": True}
+    lines = [json.loads(line) for line in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(20, 301, 20))
+
+
+def test_the_seed_decides_everything(tmp_path):
+    one, same, other = (
+        execute(configure("split-mnist-5k", "sgd", seed=seed, settings=FAST), tmp_path / name)
+        for seed, name in ((1, "a"), (1, "b"), (2, "c"))
+    )
+    assert one.weights_sha256 == same.weights_sha256 != other.weights_sha256
+    assert one.accuracy_matrix == same.accuracy_matrix
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("stops", [(1,), (37, 38), (50,), (51, 99), (99, 100)])
+def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, digits, method, stops):
+    """Steps 50 and 100 end the tasks of this run (and 150 that of joint)."""
+    (tmp_path / "whole").mkdir()
+    whole = Run(config(method), digits, tmp_path / "whole").execute()
+    folder = tmp_path / "parts"
+    for stop in stops:
+        with pytest.raises(Interrupted):
+            execute(config(method), folder, resume=True, stopping=StopAt(folder, stop))
+    record = execute(config(method), folder, resume=True)
+    assert record.weights_sha256 == whole.weights_sha256
+    assert record.accuracy_matrix == whole.accuracy_matrix
+    assert record.metrics == whole.metrics
+    assert record.decisions == whole.decisions
+    assert record.memory_bytes == whole.memory_bytes
+    assert record.steps == whole.steps
+    whole_lines, lines = ((f / "steps.jsonl").read_text() for f in (tmp_path / "whole", folder))
+    assert lines == whole_lines
+
+
+class StopAt:
+    """Says stop after so many steps of the whole run, counting those before it was resumed."""
+
+    def __init__(self, folder, step):
+        from sfao.experiment.checkpoint import load_checkpoint
+
+        loaded = load_checkpoint(folder) if folder.exists() else None
+        self.left = step - (loaded.state["position"]["steps"] if loaded else 0)
+
+    def __call__(self):
+        self.left -= 1
+        return self.left <= 0
+
+
+def test_a_diverged_run_says_so_and_leaves_a_record(tmp_path):
+    record = execute(config(lr=1e30), tmp_path / "run")
+    assert record.status == "diverged"
+    assert "the loss was" in record.error
+    assert record.metrics == {}
+    assert load_record(tmp_path / "run").status == "diverged"
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    first = execute(config(), tmp_path / "run")
+    changed = (tmp_path / "run" / "record.json").stat().st_mtime_ns
+    assert execute(config(), tmp_path / "run") == first
+    assert (tmp_path / "run" / "record.json").stat().st_mtime_ns == changed
+
+
+def test_folders_that_are_refused(tmp_path):
+    execute(config(), tmp_path / "run")
+    before = {p: p.read_bytes() for p in (tmp_path / "run").iterdir()}
+    with pytest.raises(FolderError, match=r"`lr` is 0\.05 there and 0\.1 here"):
+        execute(config(lr=0.1), tmp_path / "run")
+    assert {p: p.read_bytes() for p in (tmp_path / "run").iterdir()} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(FolderError, match="holds other files"):
+        execute(config(), tmp_path / "mine")
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+    with pytest.raises(FolderError, match="must be a folder"):
+        execute(config(), tmp_path / "mine" / "thesis.tex")
+    with pytest.raises(Interrupted):
+        execute(config(), tmp_path / "half", stopping=lambda: True)
+    with pytest.raises(FolderError, match="add --resume"):
+        execute(config(), tmp_path / "half")
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    def inside() -> bool:
+        with pytest.raises(FolderError, match="another process is running"):
+            execute(config(), tmp_path / "run")
+        return False
+
+    execute(config(epochs=1, tasks=1, batch_size=4000), tmp_path / "other", stopping=lambda: False)
+    calls = []
+
+    def once() -> bool:
+        if not calls:
+            calls.append(None)
+            inside()
+        return False
+
+    execute(config(), tmp_path / "run", stopping=once)
+    assert calls
+
+
+def test_validation_is_evaluated_when_asked(tmp_path):
+    held = config(validation=0.25, evaluate="validation")
+    tested = config(validation=0.25)
+    one, other = execute(held, tmp_path / "a"), execute(tested, tmp_path / "b")
+    assert one.weights_sha256 == other.weights_sha256
+    assert one.accuracy_matrix != other.accuracy_matrix
