@@ -1,0 +1,111 @@
+"""`sfao run` as a user types it, killed for real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SFAO = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+LONG = ["--set", "epochs=3", "--set", "tasks=2", "--threads", "1", "--checkpoint-seconds", "0.05"]
+
+
+def sfao(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [*SFAO, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def record(folder: Path) -> dict:
+    return json.loads((folder / "record.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict:
+    folder = tmp_path_factory.mktemp("whole")
+    done = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "average accuracy" in done.stdout
+    return record(folder / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
+    command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
+    process = subprocess.Popen(
+        [*SFAO, *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(tmp_path / "run" / "checkpoint.previous.pt", process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert not (tmp_path / "run" / "record.json").exists()
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 130
+        assert "--resume" in errors
+        assert "Traceback" not in errors
+    refused = sfao(*command, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "add --resume" in refused.stderr
+    resumed = sfao(*command, "--resume", "--json", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    for key in ("metrics", "accuracy_matrix", "weights_sha256", "steps", "decisions"):
+        assert json.loads(resumed.stdout)[key] == whole[key]
+        assert record(tmp_path / "run")[key] == whole[key]
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    for _ in range(6000):
+        if path.exists():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    pytest.fail(f"{path.name} never came")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["split-mnst"], "did you mean 'split-mnist'"),
+        (["split-mnist-5k", "--method", "sdg"], "did you mean 'sgd'"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "lrr=1"], "`lrr` is no setting (did you mean 'lr'?)"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "lr"], "`--set` must be name=value"),
+        (["split-mnist-5k", "--method", "sgd", "--config", "none.yaml"], "No such file"),
+        (["split-mnist", "--method", "sgd", "--data-root", "nowhere"], "sfao data get mnist"),
+    ],
+)
+def test_bad_usage(tmp_path, arguments, message):
+    done = sfao("run", *arguments, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_diverged_run_fails(tmp_path):
+    done = sfao("run", "split-mnist-5k", "--method", "sgd", "--set", "lr=1e30", "--quiet", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "the run diverged" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which stands in for a full disk")
+def test_a_full_disk_is_one_line(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "steps.jsonl").symlink_to("/dev/full")
+    done = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert len(done.stderr.strip().splitlines()) <= 2
+    assert not (tmp_path / "run" / "record.json").exists()
+
+
+def test_help_is_quick(tmp_path):
+    start = time.perf_counter()
+    assert sfao("--help", cwd=tmp_path).returncode == 0
+    imports = [sys.executable, "-c", "import sys; import sfao.cli.main; print('torch' in sys.modules)"]
+    assert subprocess.run(imports, capture_output=True, text=True, check=True).stdout.strip() == "False"
+    assert time.perf_counter() - start < 5
