@@ -32,6 +32,7 @@ class Row:
     milliseconds: float
     ratio: float
     megabytes: float
+    workspace_megabytes: float
 
 
 class ReleasedLoop(torch.optim.SGD):
@@ -127,7 +128,13 @@ def compare(turns: int) -> list[Row]:
         if isinstance(optimizer, SFAO):
             assert set(optimizer.last_decisions.values()) == {Decision.PROJECT}
     return [
-        Row(name, times[name], times[name] / times["SGD"], getattr(optimizer, "memory_bytes", 0) / 1e6)
+        Row(
+            name,
+            times[name],
+            times[name] / times["SGD"],
+            getattr(optimizer, "memory_bytes", 0) / 1e6,
+            getattr(optimizer, "workspace_bytes", 0) / 1e6,
+        )
         for name, optimizer in optimizers.items()
     ]
 
@@ -160,9 +167,12 @@ def main() -> None:
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, MLP 784-256-10, batch {BATCH}, "
         f"{DIRECTIONS} directions a layer, every step projecting, median of {arguments.turns * STEPS_A_TURN}\n"
     )
-    print(f"{'':24}{'ms':>9}{'x SGD':>9}{'MB held':>10}")
+    print("MB held: the directions; MB beside: their Gram matrices and factors, float64, recomputed and never saved\n")
+    print(f"{'':24}{'ms':>9}{'x SGD':>9}{'MB held':>10}{'MB beside':>11}")
     for row in rows:
-        print(f"{row.name:24}{row.milliseconds:9.2f}{row.ratio:9.1f}{row.megabytes:10.2f}")
+        print(
+            f"{row.name:24}{row.milliseconds:9.2f}{row.ratio:9.1f}{row.megabytes:10.2f}{row.workspace_megabytes:11.2f}"
+        )
     for label, cases in grown.items():
         print(f"\nfactored rank 1, ms by number of {label}")
         print("".join(f"{name:>9}" for name in cases))

@@ -34,7 +34,8 @@ def test_sizes_are_shown():
         ("100MiB", ("dense", "bfloat16", 200)),
         ("64MiB", ("factored", "float32", 200)),
         ("1MiB", ("factored", "float32", 200)),
-        ("100KiB", ("factored", "float32", 19)),
+        ("600KiB", ("factored", "bfloat16", 200)),
+        ("100KiB", ("factored", "bfloat16", 39)),
     ],
 )
 def test_the_most_faithful_storage_that_fits(budget, plan):
@@ -63,9 +64,21 @@ def test_capacity_says_how_many_are_wanted():
 
 def test_too_small_for_one_direction():
     with pytest.raises(
-        ValueError, match=r"`memory_budget` must hold at least one direction a layer, 5.1 KiB .* 4.0 KiB"
+        ValueError, match=r"`memory_budget` must hold at least one direction a layer, 2.6 KiB .* 2.0 KiB"
     ):
-        SFAO(layer_groups(mlp()), memory_budget="4KiB")
+        SFAO(layer_groups(mlp()), memory_budget="2KiB")
+
+
+def test_the_smallest_storage_is_found_for_any_model():
+    assert SFAO(layer_groups(nn.LayerNorm(1000)), memory_budget=4000).memory_plan.capacity == 1
+    assert SFAO(layer_groups(nn.Linear(784, 256)), memory_budget=4200).memory_plan.capacity == 2
+
+
+def test_a_capacity_of_one_group_is_no_plan():
+    groups = layer_groups(mlp())
+    groups[0]["capacity"] = 3
+    with pytest.raises(ValueError, match="`memory_budget` picks `capacity`"):
+        SFAO(groups, memory_budget="1MiB")
 
 
 @pytest.mark.parametrize("option", [{"storage": "dense"}, {"rank": 2}, {"memory_dtype": "float32"}])

@@ -108,6 +108,20 @@ class TestStorages:
         assert torch.equal(flat(parts), flat(fresh))
 
 
+@pytest.mark.parametrize("kind", ["span", "cone"])
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-5, 1e-7])
+def test_a_small_part_of_a_direction_counts_in_full_when_the_rest_is_frozen(kind, scale):
+    held = memory()
+    biases = torch.randn(5, 6)
+    for bias in biases:
+        offer(held, [torch.randn(6, 9), scale * bias[:, None]])
+    update = -biases.sum(0)[:, None] + 0.1 * torch.randn(6, 1)
+    held.project_([None, update], float(update.norm()), kind)
+    along = biases / biases.norm(dim=1, keepdim=True) @ update[:, 0] / update.norm()
+    assert along.min() >= -1e-5
+    assert kind == "cone" or along.abs().max() <= 1e-5
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 1001])
 @pytest.mark.parametrize("count", [1, 2, 7])

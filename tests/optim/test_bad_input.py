@@ -73,6 +73,92 @@ def test_options_of_a_group_added_later(options, message):
     assert len(optimizer.param_groups) == len(optimizer.counts) == 2
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"projection": "spam"}, "`projection` must be one of"),
+        ({"samples": 0}, "`samples` must be"),
+        ({"accept_above": 5}, "`accept_above` must be in"),
+        ({"capacity": 3}, "`capacity` is fixed when a layer is made (200), got 3 for '2'"),
+        ({"storage": "factored"}, "`storage` is fixed when a layer is made"),
+    ],
+)
+@pytest.mark.parametrize("action", ["step", "remember"])
+def test_options_changed_to_something_bad_are_caught_before_anything_moves(change, message, action):
+    model = network()
+    optimizer = trained(model, SFAO(layer_groups(model), lr=0.1, accept_above=1, discard_below=-1))
+    optimizer.zero_grad()
+    loss(model(task(3)[0][0]), task(3)[0][1]).backward()
+    optimizer.param_groups[1].update(change)
+    before, counts, gradient = weights(model), optimizer.counts, model[0].weight.grad.clone()
+    with pytest.raises(ValueError, match=r".") as caught:
+        getattr(optimizer, action)()
+    assert str(caught.value).startswith(message)
+    assert torch.equal(weights(model), before)
+    assert torch.equal(model[0].weight.grad, gradient)
+    assert optimizer.counts == counts
+
+
+def test_options_of_the_global_gate_change_together():
+    model = network()
+    optimizer = trained(model, SFAO(layer_groups(model), granularity="global"), 1)
+    optimizer.param_groups[1]["accept_above"] = 0.2
+    with pytest.raises(ValueError, match="must be the same in all groups"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", ["granularity", "seed", "memory_budget"])
+def test_options_of_the_whole_are_no_options_of_a_group(name):
+    groups = layer_groups(network())
+    groups[0][name] = "64MiB"
+    for kind in (SFAO, Gate):
+        with pytest.raises(ValueError, match=f"`{name}` is an option of the whole optimizer"):
+            kind(groups)
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, -1, 2**64])
+def test_seeds(seed):
+    with pytest.raises(ValueError, match="`seed` must be a whole number from 0"):
+        SFAO(layer_groups(network()), seed=seed)
+
+
+@pytest.mark.parametrize(
+    "params", [[1, 2], [[nn.Parameter(torch.zeros(1))]], [{"name": "x"}], [{"params": []}], nn.Linear(2, 2)]
+)
+def test_what_cannot_be_parameters(params):
+    for kind in (SFAO, Gate):
+        with pytest.raises(ValueError, match=r"`params` must|a param group must hold"):
+            kind(params)
+
+
+def test_a_gate_takes_each_parameter_once_and_only_leaves():
+    weight = nn.Parameter(torch.zeros(2))
+    with pytest.raises(ValueError, match="in one group once"):
+        Gate([{"params": [weight]}, {"params": [weight]}])
+    with pytest.raises(ValueError, match="leaf"):
+        Gate([weight * 2])
+
+
+def test_parameters_without_entries_and_tiny_gradients_are_no_trouble():
+    model = nn.ParameterDict({"empty": torch.zeros(0, 3), "other": torch.zeros(0, 3), "one": torch.zeros(3)}).double()
+    for storage in ("dense", "factored"):
+        optimizer = SFAO([{"params": model.parameters()}], storage=storage, memory_dtype="bfloat16")
+        for scale in (1.0, 1e-310, 1.0):
+            for parameter in model.parameters():
+                parameter.grad = scale * torch.ones_like(parameter)
+            optimizer.step()
+            optimizer.remember()
+        assert optimizer.counts["layer0"] == {"accept": 2, "project": 0, "discard": 0, "zero": 1}
+
+
+def test_types_that_torch_takes():
+    import numpy as np
+
+    model = network()
+    optimizer = SFAO(layer_groups(model), lr=torch.tensor(0.1), capacity=np.int64(5))
+    trained(model, optimizer)
+
+
 def test_names_must_be_unique():
     optimizer = SFAO(layer_groups(network()))
     with pytest.raises(ValueError, match="`name` must be unique among param groups, got '0' twice"):
@@ -115,7 +201,7 @@ def test_sparse_gradients_are_refused():
     model = nn.Embedding(10, 3, sparse=True)
     optimizer = SFAO(layer_groups(model))
     model(torch.tensor([1, 2])).sum().backward()
-    with pytest.raises(ValueError, match="the gradient of layer 'Embedding' must be dense, got a sparse tensor"):
+    with pytest.raises(ValueError, match=r"the gradient of layer '\(root\)' must be dense, got a sparse tensor"):
         optimizer.step()
 
 

@@ -232,7 +232,7 @@ def test_bfloat16_parameters_and_autocast():
 def test_the_names_of_a_models_layers():
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert [g["name"] for g in layer_groups(model)] == ["0", "1.0", "1.1"]
-    assert [g["name"] for g in layer_groups(nn.Linear(2, 2))] == ["Linear"]
+    assert [g["name"] for g in layer_groups(nn.Linear(2, 2))] == ["(root)"]
 
 
 def test_the_memory_moves_with_the_model():

@@ -134,6 +134,25 @@ def test_short_gradients_are_not_stored():
     assert optimizer.memory_bytes == 0
 
 
+def test_examples_that_are_kept_do_not_keep_their_batches():
+    from sfao.optim.consolidation import examples, sample
+
+    kept = sample(examples([(torch.randn(1000, 50), torch.zeros(1000))]), 3, torch.Generator())
+    assert all(inputs.untyped_storage().nbytes() == 200 for inputs, _ in kept)
+
+
+def test_a_model_without_the_gated_parameters_is_refused():
+    model = network()
+    optimizer = SFAO(layer_groups(model))
+    with pytest.raises(ValueError, match="`model` must use the gated parameters"):
+        optimizer.consolidate(nn.Sequential(copy.deepcopy(model), nn.Linear(3, 3)), task(0), loss)
+    assert optimizer.gate.task == 0
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match="at least one gated parameter must require gradients"):
+        optimizer.consolidate(model, task(0), loss)
+
+
 def failing_loader():
     yield from task(0)[:3]
     raise OSError("the disk is gone")
@@ -153,6 +172,8 @@ def with_nan():
         (with_nan, ValueError, "the gradient of layer '0' must be finite, got nan"),
         ([torch.zeros(3)], ValueError, "`batches` must yield \\(inputs, targets\\) pairs of tensors, got Tensor"),
         ([{"x": 1}], ValueError, "got dict"),
+        ([(torch.zeros(2), torch.zeros(2), 3)], ValueError, "got tuple of Tensor, Tensor, int"),
+        ([(torch.zeros(4, 12), torch.zeros(3))], ValueError, "must yield as many targets as inputs"),
     ],
 )
 @pytest.mark.parametrize("per", ["batch", "example"])
@@ -185,8 +206,15 @@ def test_bad_arguments(arguments, message):
         SFAO(layer_groups(model)).consolidate(model, task(0), **{"loss": loss, **arguments})
 
 
-def test_the_logit_target_needs_classes():
+@pytest.mark.parametrize("targets", [torch.randn(16, 3), torch.zeros(16, 1).long(), torch.full((16,), 3)])
+def test_the_logit_target_needs_classes(targets):
     model = network()
     x, _ = task(0)[0]
     with pytest.raises(ValueError, match="class indices"):
-        SFAO(layer_groups(model)).consolidate(model, [(x, torch.randn(16, 3))], target="logit")
+        SFAO(layer_groups(model)).consolidate(model, [(x, targets)], target="logit")
+
+
+def test_the_loss_must_be_one_number():
+    model = network()
+    with pytest.raises(ValueError, match=r"`loss` must return one number, got a tensor of shape \(16,\)"):
+        SFAO(layer_groups(model)).consolidate(model, task(0), nn.CrossEntropyLoss(reduction="none"))

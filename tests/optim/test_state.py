@@ -149,7 +149,23 @@ def test_the_state_of_another_model_is_refused_and_changes_nothing(name):
     same(before, optimizer.state_dict())
 
 
-@pytest.mark.parametrize("damage", ["sgd", "no gate", "no memory", "short", "granularity"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "sgd",
+        "nothing",
+        "no gate",
+        "no memory",
+        "short",
+        "granularity",
+        "no task",
+        "counts",
+        "tasks",
+        "kind",
+        "bad",
+        "momentum",
+    ],
+)
 def test_a_damaged_state_is_refused_and_changes_nothing(damage):
     model = network()
     optimizer = trained(model, SFAO(layer_groups(model), **LIVELY))
@@ -160,6 +176,20 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage):
         state["gate"] = None
     elif damage == "no memory":
         del state["gate"]["layers"]["0"]["memory"]
+    elif damage == "nothing":
+        state = None
+    elif damage == "no task":
+        del state["gate"]["task"]
+    elif damage == "counts":
+        del state["gate"]["layers"]["2"]["counts"]
+    elif damage == "tasks":
+        state["gate"]["layers"]["0"]["memory"]["tasks"].pop()
+    elif damage == "kind":
+        state["gate"]["layers"]["0"]["memory"]["blocks"][0]["kind"] = "foo"
+    elif damage == "bad":
+        state["param_groups"][0]["accept_above"] = 7
+    elif damage == "momentum":
+        state["state"] = {0: {"momentum_buffer": torch.zeros(2)}}
     elif damage == "granularity":
         state["gate"]["granularity"] = "global"
     else:

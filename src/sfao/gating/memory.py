@@ -18,6 +18,8 @@ from sfao.gating.similarity import extreme_cosines
 
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
 ORTHOGONALITY = 5e-6
+# How many sets of active parameters to keep products for.
+MAX_PATTERNS = 16
 # Multiplications that take no longer than the few calls around them.
 SMALL_WORK = 2**20
 
@@ -41,7 +43,8 @@ class Memory:
         self.generator = generator
         self.slots = Slots()
         self._reserved = 0
-        self._products = Products()
+        # By which parameters are active: with a head a task, a few patterns take turns.
+        self._products: dict[tuple[bool, ...], Products] = {}
         self._projections: dict[tuple[str, tuple[bool, ...]], Projection] = {}
         self._overwritten: dict[int, list[list[Tensor]]] | None = None
 
@@ -60,6 +63,12 @@ class Memory:
     @property
     def bytes(self) -> int:
         return sum(block.bytes for block in self.blocks)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The small matrices beside the directions: recomputed when needed, never saved."""
+        kept = [products.bytes for products in self._products.values()]
+        return sum(kept) + sum(projection.bytes for projection in self._projections.values())
 
     @property
     def device(self) -> torch.device:
@@ -126,7 +135,8 @@ class Memory:
             self.slots.tasks[slot], self.slots.arrivals[slot] = task, arrival
         for block, part in by_block(self.blocks, gradients):
             block.write(slot, part, scale)
-        self._products.changed(slot)
+        for products in self._products.values():
+            products.changed(slot)
         self._projections.clear()
 
     def _reserve(self, slots: int) -> None:
@@ -149,7 +159,7 @@ class Memory:
 
     def inverse_norms(self, gradients: Matrices) -> Tensor:
         """1 / |b| of the directions b over the parameters that have a gradient; 0 where that norm is 0."""
-        return self._products.inverse_norms(self.blocks, _active(gradients))
+        return self._products_of(_active(gradients)).inverse_norms(self.blocks)
 
     def risk(self, update: Matrices) -> float:
         """The interference risk R(u; B), the largest (-<b, u>)_+ over the unit directions b (equation 2)."""
@@ -190,9 +200,16 @@ class Memory:
         """The projection, factored anew only when the memory or the active parameters changed."""
         key = (kind, _active(gradients))
         if key not in self._projections:
-            gram = self._products.gram(self.blocks, key[1])
-            self._projections = {key: PROJECTIONS[kind](gram, self.slots.arrivals)}
+            gram = self._products_of(key[1]).gram(self.blocks)
+            self._projections[key] = PROJECTIONS[kind](gram, self.slots.arrivals)
         return self._projections[key]
+
+    def _products_of(self, active: tuple[bool, ...]) -> Products:
+        if active not in self._products:
+            if len(self._products) >= MAX_PATTERNS:
+                self._forget_products()
+            self._products[active] = Products(active, len(self))
+        return self._products[active]
 
     def _with_gradients(self, gradients: Matrices) -> list[tuple[Block, Matrices]]:
         return [
@@ -202,7 +219,7 @@ class Memory:
         ]
 
     def _forget_products(self) -> None:
-        self._products.forget()
+        self._products.clear()
         self._projections.clear()
 
     # -- State -----------------------------------------------------------------------------------------
@@ -231,13 +248,22 @@ class Memory:
         ]
         memory = Memory(blocks, state["capacity"], generator)
         memory.slots = Slots(list(state["tasks"]), list(state["arrivals"]), dict(state["offered"]))
+        held = {len(memory), len(memory.slots.arrivals), *(len(t) for block in blocks for t in block.tensors)}
+        if len(held) > 1 or len(memory) > memory.capacity:
+            raise ValueError(f"{max(held)} directions at most where {len(memory)} tasks are named")
         memory._reserved = len(memory)
         return memory
 
 
 def _loaded_block(layout: Layout, kind: str, tensors: Sequence[Tensor], device: torch.device) -> Block:
     dtype = tensors[0].dtype
-    block = FactoredBlock(layout, dtype, tensors[0].shape[1]) if kind == "factored" else DenseBlock(layout, dtype)
+    block: Block
+    if kind == FactoredBlock.kind:
+        block = FactoredBlock(layout, dtype, tensors[0].shape[1])
+    elif kind == DenseBlock.kind:
+        block = DenseBlock(layout, dtype)
+    else:
+        raise ValueError(f"a block of kind {kind!r}")
     block.load(tensors, device)
     return block
 

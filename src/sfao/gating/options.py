@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, TypedDict
 
 import torch
@@ -43,6 +43,11 @@ DEFAULTS: GateOptions = {
     "memory_dtype": "float32",
 }
 
+#: What is set once for all groups.
+WHOLE = ("granularity", "seed", "memory_budget")
+#: What is fixed once a layer has its memory; the other options can be changed while training.
+FIXED = ("capacity", "storage", "rank", "memory_dtype")
+
 MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 CHOICES = {
@@ -73,8 +78,13 @@ def check_options(options: Mapping[str, Any]) -> None:
         check_choice(name, options[name], choices)
 
 
+def check_seed(seed: object) -> None:
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63:
+        raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {seed!r}")
+
+
 def check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}")
 
 
@@ -88,16 +98,22 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}{nearest(value, choices)}")
 
 
-def check_names(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse names that are no options."""
+def check_names(given: Mapping[str, Any], allowed: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
+    """Refuse names that are no options; `others` are arguments that may have been meant."""
     for name in given:
-        if name not in known:
+        if name not in allowed:
+            known = (*others, *allowed)
             raise ValueError(f"`{name}` is no option{nearest(name, known)}; the options are {', '.join(known)}")
 
 
-def check_misspelt(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse names that look like a misspelt option; other keys of a param group belong to other tools."""
+def check_group_names(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse what cannot be an option of a param group, or looks like a misspelt one.
+
+    Other keys belong to other tools, such as the learning rate schedulers of torch.
+    """
     for name in given:
+        if name in WHOLE:
+            raise ValueError(f"`{name}` is an option of the whole optimizer, got it in a param group")
         if name not in known and get_close_matches(name, known, n=1, cutoff=0.8):
             raise ValueError(f"`{name}` is no option of a param group{nearest(name, known)}")
 

@@ -23,48 +23,40 @@ def by_block(blocks: Sequence[Block], values: Sequence[T]) -> Iterator[tuple[Blo
 class Products:
     """Norms and Gram matrix of the directions of some blocks, over the parameters that are active."""
 
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        self._active: tuple[bool, ...] = ()
+    def __init__(self, active: tuple[bool, ...], count: int) -> None:
+        self.active = active
         self._inverse_norms = torch.empty(0, dtype=torch.float64)
         self._gram = torch.empty(0, 0, dtype=torch.float64)
-        self._stale_norms: set[int] = set()
-        self._stale_gram: set[int] = set()
+        self._stale_norms = set(range(count))
+        self._stale_gram = set(range(count))
+
+    @property
+    def bytes(self) -> int:
+        return self._inverse_norms.nbytes + self._gram.nbytes
 
     def changed(self, slot: int) -> None:
         self._stale_norms.add(slot)
         self._stale_gram.add(slot)
 
-    def inverse_norms(self, blocks: Sequence[Block], active: tuple[bool, ...]) -> Tensor:
+    def inverse_norms(self, blocks: Sequence[Block]) -> Tensor:
         """1 / |b|, and 0 for a direction that is zero in the active parameters: it constrains nothing."""
-        self._look_at(active, blocks[0].count)
         if self._stale_norms:
             slots = _index(self._stale_norms, blocks)
-            squares = torch.stack([block.squares(slots, part) for block, part in by_block(blocks, active)]).sum(0)
+            squares = torch.stack([block.squares(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
             self._inverse_norms = _resized(self._inverse_norms.to(slots.device), blocks[0].count)
             self._inverse_norms[slots] = torch.where(squares > 0, squares.rsqrt(), 0.0)
             self._stale_norms.clear()
         return self._inverse_norms
 
-    def gram(self, blocks: Sequence[Block], active: tuple[bool, ...]) -> Tensor:
-        self._look_at(active, blocks[0].count)
+    def gram(self, blocks: Sequence[Block]) -> Tensor:
         if self._stale_gram:
             slots = _index(self._stale_gram, blocks)
-            rows = torch.stack([block.gram(slots, part) for block, part in by_block(blocks, active)]).sum(0)
+            rows = torch.stack([block.gram(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
             self._gram = _resized(self._gram.to(slots.device), blocks[0].count)
             self._gram[slots] = rows
             self._gram[:, slots] = rows.T
             self._stale_gram.clear()
         return self._gram
-
-    def _look_at(self, active: tuple[bool, ...], count: int) -> None:
-        """Everything is stale when other parameters are active than last time."""
-        if active != self._active:
-            self.forget()
-            self._active = active
-            self._stale_norms, self._stale_gram = set(range(count)), set(range(count))
 
 
 def _index(slots: set[int], blocks: Sequence[Block]) -> Tensor:

@@ -27,6 +27,10 @@ class Projection(ABC):
     def weights(self, dots: Tensor) -> Tensor:
         """The weights w of the directions, given the inner products c."""
 
+    @property
+    def bytes(self) -> int:
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
+
 
 class Span(Projection):
     """Onto the orthogonal complement of the span: w = K^+ c (equation 6 and the appendix of the paper)."""
@@ -34,9 +38,8 @@ class Span(Projection):
     is_orthogonal = True
 
     def __init__(self, gram: Tensor) -> None:
-        norms = gram.diagonal().sqrt()
-        norms = norms.where(norms > 0, 1.0)  # a direction may be zero in the active parameters
-        values, vectors = torch.linalg.eigh(gram / norms / norms[:, None])
+        unit, norms = _normalised(gram)
+        values, vectors = torch.linalg.eigh(unit)
         kept = values > SMALLEST_SINGULAR_VALUE**2
         self.rank = int(kept.sum())
         # Two products with the scaled eigenvectors, not one with K^+: its entries would be rounded at the
@@ -79,11 +82,13 @@ class Cone(Projection):
     max_pivots_per_direction = 20  # never reached but for rounding
 
     def __init__(self, gram: Tensor) -> None:
+        unit, self._norms = _normalised(gram)
         # A slight ridge makes K positive definite, which is what guarantees that pivoting ends.
         ridge = SMALLEST_SINGULAR_VALUE**2 * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        self._gram = gram + ridge
+        self._gram = unit + ridge
 
     def weights(self, dots: Tensor) -> Tensor:
+        dots = dots / self._norms
         passive = torch.zeros_like(dots, dtype=torch.bool)
         forces, slacks = torch.zeros_like(dots), dots
         fewest, patience = len(dots) + 1, self.patience
@@ -101,7 +106,7 @@ class Cone(Projection):
                 wrong = torch.zeros_like(wrong).index_fill_(0, wrong.nonzero()[-1], True)
             passive = passive ^ wrong
             forces, slacks = self._solve(passive, dots)
-        return -forces.clamp(min=0)
+        return -forces.clamp(min=0) / self._norms
 
     def _solve(self, passive: Tensor, dots: Tensor) -> tuple[Tensor, Tensor]:
         forces = torch.zeros_like(dots)
@@ -109,6 +114,13 @@ class Cone(Projection):
             inside = self._gram[passive][:, passive]
             forces[passive] = torch.cholesky_solve(-dots[passive, None], torch.linalg.cholesky(inside))[:, 0]
         return forces, self._gram @ forces + dots
+
+
+def _normalised(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """The Gram matrix of the unit directions, and the norms; a direction may be zero in the active parameters."""
+    norms = gram.diagonal().sqrt()
+    norms = norms.where(norms > 0, 1.0)
+    return gram / norms / norms[:, None], norms
 
 
 PROJECTIONS: dict[str, Callable[[Tensor, Sequence[int]], Projection]] = {

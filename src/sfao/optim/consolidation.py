@@ -18,29 +18,51 @@ def harvest(
     The model is in eval mode meanwhile, so BatchNorm statistics stay, and `.grad` is not touched.
     """
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    if not trainable:
+        raise ValueError("at least one gated parameter must require gradients to consolidate, got none")
     device = parameters[0].device
     with _eval_mode(model), torch.enable_grad():
         for inputs, targets in batches:
             value = objective(model(inputs.to(device)), targets.to(device))
+            if value.ndim != 0:
+                raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
             found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
 
 
 def true_logit(outputs: Tensor, targets: Tensor) -> Tensor:
     """The logit of the true class, averaged over the batch."""
-    if outputs.ndim != 2 or targets.is_floating_point():
+    if outputs.ndim != 2 or targets.ndim != 1 or targets.is_floating_point():
         raise ValueError(
             '`target="logit"` needs outputs of shape (batch, classes) and class indices, '
-            f"got outputs of shape {tuple(outputs.shape)} and targets of dtype {targets.dtype}"
+            f"got outputs of shape {tuple(outputs.shape)}, targets of shape {tuple(targets.shape)} and {targets.dtype}"
+        )
+    if not bool(((targets >= 0) & (targets < outputs.shape[1])).all()):
+        raise ValueError(
+            f'`target="logit"` needs class indices below the {outputs.shape[1]} outputs, '
+            f"got {int(targets.min())} to {int(targets.max())}"
         )
     return outputs.gather(1, targets[:, None]).mean()
 
 
 def as_pairs(batches: Iterable[object]) -> Iterator[Batch]:
     for batch in batches:
-        if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(b, Tensor) for b in batch)):
-            raise ValueError(f"`batches` must yield (inputs, targets) pairs of tensors, got {type(batch).__name__}")
-        yield batch[0], batch[1]
+        inputs, targets = _pair(batch)
+        if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
+            raise ValueError(
+                "`batches` must yield as many targets as inputs, "
+                f"got inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}"
+            )
+        yield inputs, targets
+
+
+def _pair(batch: object) -> Batch:
+    got = type(batch).__name__
+    if isinstance(batch, (tuple, list)):
+        if len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
+            return batch[0], batch[1]
+        got = f"{got} of {', '.join(type(part).__name__ for part in batch)}"
+    raise ValueError(f"`batches` must yield (inputs, targets) pairs of tensors, got {got}")
 
 
 def examples(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -53,10 +75,10 @@ def sample(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> 
     """At most `limit` of the batches, uniform, in one pass over them (reservoir sampling)."""
     kept: list[Batch] = []
     for seen, batch in enumerate(batches):
-        if len(kept) < limit:
-            kept.append(batch)
-        elif (place := int(torch.randint(seen + 1, (), generator=generator))) < limit:
-            kept[place] = batch
+        place = seen if seen < limit else int(torch.randint(seen + 1, (), generator=generator))
+        if place < limit:
+            # Copies: an example is a view that would keep its whole batch alive.
+            kept[place : place + 1] = [(batch[0].clone(), batch[1].clone())]
     return kept
 
 

@@ -50,7 +50,7 @@ class Descent(Optimizer):
     def descend(self) -> None:
         """Move every parameter along its `.grad`."""
         for group in self.param_groups:
-            lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
+            lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
             for parameter in group["params"]:
                 step = parameter.grad
                 if step is None:
@@ -76,7 +76,9 @@ class Descent(Optimizer):
 
 
 def check_descent(group: dict[str, Any]) -> None:
-    for name in ("lr", "weight_decay", "momentum"):
+    rate = group["lr"]
+    check_at_least_zero("lr", rate.item() if isinstance(rate, Tensor) else rate)  # torch allows tensors here
+    for name in ("weight_decay", "momentum"):
         check_at_least_zero(name, group[name])
     if group["momentum"] >= 1:
         raise ValueError(f"`momentum` must be in [0, 1), got {group['momentum']}")

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sfao.gating.decision import Decision
-from sfao.gating.options import GateOptions, check_misspelt, check_names
+from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_names, check_options
 from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers, planned_options
 from sfao.optim.layers import Parameters, as_groups
 
@@ -55,7 +55,7 @@ class Gate(GatedLayers):
         memory_budget: str | int | None = None,
         **options: Unpack[GateOptions],
     ) -> None:
-        check_names(options, OPTION_NAMES)
+        check_names(options, OPTION_NAMES, WHOLE)
         groups = as_groups(params)
         if not groups:
             raise ValueError("`params` must hold at least one parameter, got none")
@@ -63,9 +63,17 @@ class Gate(GatedLayers):
         super().__init__(granularity, seed, plan)
         self._handles: list[RemovableHandle] = []
         self._hidden: dict[Tensor, Tensor] = {}
+        self._unscaling: Optimizer | None = None
+        self.defaults = chosen
         for group in groups:
-            check_misspelt(group, OPTION_NAMES)
+            check_group_names(group, OPTION_NAMES)
             self.add_group({**chosen, **group})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a layer; the memory of the others stays as it is."""
+        (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
+        check_group_names(group, OPTION_NAMES)
+        self.add_group({**self.defaults, **group})
 
     def attach(self, optimizer: Optimizer) -> "Gate":
         """Gate every step() of this optimizer from now on; returns the gate.
@@ -74,7 +82,15 @@ class Gate(GatedLayers):
         its momentum nor its weight decay acts.
         """
         if self._handles:
-            raise ValueError("`optimizer` must be attached to a gate that is free; detach() this one first")
+            raise ValueError(
+                "a gate must be free to be attached, but this one is in front of an optimizer; detach() it first"
+            )
+        if not isinstance(optimizer, Optimizer):
+            raise ValueError(f"`optimizer` must be a torch optimizer, got {type(optimizer).__name__}")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError(
+                "`optimizer` must take one gradient a step, got LBFGS, whose history moves discarded layers"
+            )
         optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
         for layer in self.layers:
             if not optimized.issuperset(layer.parameters):
@@ -82,6 +98,7 @@ class Gate(GatedLayers):
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             # A fused optimizer unscales inside its kernel; the gate must see unscaled, finite gradients.
             optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+            self._unscaling = optimizer
         self._handles = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -93,6 +110,9 @@ class Gate(GatedLayers):
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        if self._unscaling is not None:
+            self._unscaling._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+            self._unscaling = None
 
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -117,6 +137,7 @@ class Gate(GatedLayers):
         return gated
 
     def _apply_and_hide(self) -> None:
+        self._hidden = {}  # of a step that failed, or of an earlier call of the closure
         self.apply()
         for layer in self.layers:
             if self.last_decisions.get(layer.name) is Decision.DISCARD:
@@ -126,9 +147,26 @@ class Gate(GatedLayers):
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for parameter, gradient in self._hidden.items():
-            parameter.grad = gradient
+            if parameter.grad is None:
+                parameter.grad = gradient
         self._hidden = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Memories, counts, generators and options, in plain containers and tensors."""
+        options = [{name: group[name] for name in OPTION_NAMES} for group in self.param_groups]
+        return {**super().state_dict(), "options": options}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
+        read = self.read_state(state_dict)
+        try:
+            groups = [{**group, **saved} for group, saved in zip(self.param_groups, state_dict["options"], strict=True)]
+            for group in groups:
+                check_options(group)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RuntimeError(f"`state_dict` must hold the options of a gate: {error}") from error
+        self.adopt(read, groups)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or a pickle of the gate is attached to no optimizer."""
-        return {**self.__dict__, "_handles": [], "_hidden": {}}
+        return {**self.__dict__, "_handles": [], "_hidden": {}, "_unscaling": None}

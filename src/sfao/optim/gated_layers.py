@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -12,7 +13,7 @@ from sfao.gating.budget import MemoryPlan, bytes_per_direction, format_bytes, pa
 from sfao.gating.decision import Decision, decide
 from sfao.gating.layout import Layout, layouts
 from sfao.gating.memory import Memory
-from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_count, check_options
+from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_count, check_options, check_seed
 from sfao.gating.similarity import draw, extreme_cosines
 from sfao.optim import consolidation
 from sfao.optim.gradients import LayerGradient
@@ -27,33 +28,36 @@ class GatedLayers:
 
     def __init__(self, granularity: str, seed: int, memory_plan: MemoryPlan | None) -> None:
         check_choice("granularity", granularity, GRANULARITIES)
+        check_seed(seed)
         self.granularity = granularity
         self.seed = seed
         self.memory_plan = memory_plan
         self.task = 0
         self.layers: list[Layer] = []
         self.last_decisions: dict[str, Decision] = {}
-        self._groups: list[dict[str, Any]] = []
+        self.param_groups: list[dict[str, Any]] = []
 
     # -- Layers ----------------------------------------------------------------------------------------
 
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise a ValueError if the gate could not take this group in."""
         check_options(group)
-        if any(group["name"] == known["name"] for known in self._groups):
+        if any(group["name"] == known["name"] for known in self.param_groups):
             raise ValueError(f"`name` must be unique among param groups, got {group['name']!r} twice")
-        if self.granularity == "global" and self._groups:
-            for name in OPTION_NAMES:
-                if group[name] != self._groups[0][name]:
-                    raise ValueError(
-                        f'`{name}` must be the same in all groups when granularity="global", '
-                        f"got {self._groups[0][name]!r} and {group[name]!r}"
-                    )
+        known = {parameter for other in self.param_groups for parameter in other["params"]}
+        for parameter in group["params"]:
+            if parameter in known:
+                raise ValueError(f"a parameter must be in one group once, got one of {group['name']!r} again")
+            known.add(parameter)
+            if not parameter.is_leaf:
+                raise ValueError(f"parameters must be leaf tensors, got one in {group['name']!r} that is not")
+        if self.granularity == "global" and self.param_groups:
+            self._check_same_options(group)
         if self.memory_plan is not None:
             self._check_budget(group, self.memory_plan)
 
     def _check_budget(self, group: dict[str, Any], plan: MemoryPlan) -> None:
-        needed = sum(_bytes_at_capacity(known) for known in (*self._groups, group))
+        needed = sum(_bytes_at_capacity(known) for known in (*self.param_groups, group))
         if needed > plan.budget:
             raise ValueError(
                 f"`memory_budget` of {format_bytes(plan.budget)} must hold all groups, "
@@ -68,13 +72,7 @@ class GatedLayers:
             name = "model" if self.granularity == "global" else group["name"]
             self.layers.append(Layer(name, group, generator))
         self.layers[-1].add_parameters(list(group["params"]), group)
-        self._groups.append(group)
-
-    def rebind(self, groups: list[dict[str, Any]]) -> None:
-        """Read options from these groups, which take the place of the ones the gate was made with."""
-        self._groups = groups
-        for layer, group in zip(self.layers, groups, strict=False):
-            layer.options = group
+        self.param_groups.append(group)
 
     # -- Gating ----------------------------------------------------------------------------------------
 
@@ -92,16 +90,33 @@ class GatedLayers:
     @contextmanager
     def _exact(self) -> Iterator[None]:
         """Out of autograd, and out of an autocast that would round the gate's own products."""
-        device = self.layers[0].parameters[0].device.type
+        device = self.param_groups[0]["params"][0].device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             yield
 
     def _current_gradients(self) -> list[tuple[Layer, LayerGradient]]:
-        """The gradients of the layers that have any; all are checked before anything is changed."""
+        """The gradients of the layers that have any; all is checked before anything is changed."""
+        self._check_options()
         found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
         for layer, gradient in found:
             _check_finite(layer, gradient)
         return found
+
+    def _check_options(self) -> None:
+        for layer in self.layers:
+            layer.check_options()
+        if self.granularity == "global":
+            for group in self.param_groups[1:]:
+                self._check_same_options(group)
+
+    def _check_same_options(self, group: dict[str, Any]) -> None:
+        first = self.param_groups[0]
+        for name in OPTION_NAMES:
+            if group[name] != first[name]:
+                raise ValueError(
+                    f'`{name}` must be the same in all groups when granularity="global", '
+                    f"got {first[name]!r} and {group[name]!r}"
+                )
 
     # -- Storing ---------------------------------------------------------------------------------------
 
@@ -132,7 +147,7 @@ class GatedLayers:
                 examples as the memory can hold.
 
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
-        If anything fails, so does the memory.
+        If anything fails, the memory too stays as it was.
         """
         check_choice("target", target, ("loss", "logit"))
         per = per if per is not None else {"loss": "batch", "logit": "example"}[target]
@@ -141,13 +156,15 @@ class GatedLayers:
             check_count("limit", limit)
         if target == "loss" and loss is None:
             raise ValueError('`loss` must be given for target="loss", got None')
-        objective = consolidation.true_logit if target == "logit" or loss is None else loss
+        objective = loss if target == "loss" and loss is not None else consolidation.true_logit
 
         pairs: Iterable[consolidation.Batch] = consolidation.as_pairs(batches)
         if per == "example":
             pairs = consolidation.examples(pairs)
             limit = limit or max(layer.memory.capacity for layer in self.layers)
+        self._check_options()
         stored = offered = 0
+        reached = False
         with self._restored_on_error():
             if limit is not None:
                 pairs = consolidation.sample(pairs, limit, self.layers[0].memory.generator)
@@ -155,8 +172,11 @@ class GatedLayers:
             for gradients in consolidation.harvest(model, pairs, objective, parameters):
                 stored += self._remember_given(gradients)
                 offered += 1
+                reached = reached or any(gradient is not None for gradient in gradients)
             if offered == 0:
                 raise ValueError("`batches` must yield at least one batch, got none")
+            if not reached:
+                raise ValueError("`model` must use the gated parameters, but none of them had a gradient")
         self.end_task()
         return stored
 
@@ -188,16 +208,24 @@ class GatedLayers:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of directions held now. The small float64 Gram factor beside them is rebuilt, never saved."""
+        """Bytes of directions held now: what `memory_budget` limits and `state_dict` saves."""
         return sum(layer.memory.bytes for layer in self.layers)
 
-    def risk(self) -> float:
-        """The interference risk R(u; B) of the last update: the most it moves against a unit direction.
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the small matrices beside the directions (their Gram matrix and its factor, in float64)."""
+        return sum(layer.memory.workspace_bytes for layer in self.layers)
 
-        It reads the update where step() leaves it, in `.grad`: call it before zero_grad().
+    def risk(self) -> float:
+        """The interference risk R(u; B) of the last gated update u: the most it points against a unit direction.
+
+        With momentum the step taken is another: it averages the updates before. The update is read where step()
+        leaves it, in `.grad`: call this after step() and before zero_grad().
         """
         with self._exact():
             found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
+            for layer, gradient in found:
+                _check_finite(layer, gradient)
             if not found:
                 raise RuntimeError("risk() reads the update that step() left in `.grad`; call it before zero_grad()")
             risks = [
@@ -205,19 +233,18 @@ class GatedLayers:
                 for layer, gradient in found
                 if len(layer.memory) and gradient.norm > 0
             ]
-        return max(risks, default=0.0)
+        return max([0.0, *risks])
 
     # -- State -----------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Memory, counts, options and generators, in plain containers and tensors."""
+        """Memories, counts and generators, in plain containers and tensors."""
         return {
             "task": self.task,
             "granularity": self.granularity,
             "layers": {
                 layer.name: {
                     "shapes": [list(parameter.shape) for parameter in layer.parameters],
-                    "options": {name: layer.options[name] for name in OPTION_NAMES},
                     "counts": dict(layer.counts),
                     "memory": layer.memory.state_dict(),
                 }
@@ -225,34 +252,44 @@ class GatedLayers:
             },
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken. Nothing changes if the state is of another model."""
-        self.restore(state, self.loaded_memories(state))
-
-    def restore(self, state: dict[str, Any], memories: list[Memory]) -> None:
-        self.task = state["task"]
-        self.last_decisions = {}
-        for layer, memory in zip(self.layers, memories, strict=True):
-            saved = state["layers"][layer.name]
-            layer.memory = memory
-            layer.counts = dict(saved["counts"])
-            layer.options.update(saved["options"])
-
-    def loaded_memories(self, state: dict[str, Any]) -> list[Memory]:
+    def read_state(self, state: dict[str, Any]) -> "ReadState":
+        """The state, checked and read, and nothing changed; a RuntimeError if it is of another model or damaged."""
         try:
-            saved = state["layers"]
             if state["granularity"] != self.granularity:
                 raise RuntimeError(
                     f"`state_dict` must have granularity {self.granularity!r}, got {state['granularity']!r}"
                 )
-            if list(saved) != [layer.name for layer in self.layers]:
+            names = [layer.name for layer in self.layers]
+            if list(state["layers"]) != names:
                 raise RuntimeError(
-                    f"`state_dict` must be of a model with the layers {[layer.name for layer in self.layers]}, "
-                    f"got {list(saved)}"
+                    f"`state_dict` must be of a model with the layers {names}, got {list(state['layers'])}"
                 )
-            return [_loaded_memory(layer, saved[layer.name]) for layer in self.layers]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            layers = [_read_layer(layer, state["layers"][layer.name]) for layer in self.layers]
+            return ReadState(int(state["task"]), layers)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise RuntimeError(f"`state_dict` must come from a gate, but reading it failed: {error!r}") from error
+
+    def adopt(self, state: "ReadState", groups: list[dict[str, Any]]) -> None:
+        """Go on from a state that was read, with the options of these groups."""
+        self.task = state.task
+        self.param_groups = groups
+        self.last_decisions = {}
+        self.memory_plan = None if self._outgrown(state) else self.memory_plan
+        for layer, group, (memory, counts) in zip(self.layers, groups, state.layers, strict=False):
+            layer.adopt(group, memory, counts)
+
+    def _outgrown(self, state: "ReadState") -> bool:
+        """Whether a loaded memory is not what this budget planned."""
+        plan = self.memory_plan
+        return plan is not None and any(memory.capacity != plan.capacity for memory, _ in state.layers)
+
+
+@dataclass(frozen=True)
+class ReadState:
+    """What `GatedLayers.read_state` read: the task, and the memory and the counts of each layer."""
+
+    task: int
+    layers: list[tuple[Memory, dict[str, int]]]
 
 
 def planned_options(
@@ -264,8 +301,8 @@ def planned_options(
     if memory_budget is None:
         return chosen, None
     picked = ("storage", "rank", "memory_dtype")
-    for name in picked:
-        if name in options or any(name in group for group in groups):
+    for name in (*picked, "capacity"):
+        if (name in options and name != "capacity") or any(name in group for group in groups):
             raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
     plan = plan_memory(list(chain.from_iterable(map(_layouts, groups))), parse_bytes(memory_budget), chosen["capacity"])
     return {**chosen, "capacity": plan.capacity, **{name: getattr(plan, name) for name in picked}}, plan
@@ -316,10 +353,12 @@ def _check_finite(layer: Layer, gradient: LayerGradient) -> None:
         raise ValueError(f"the gradient of layer {layer.name!r} must be finite, got {gradient.norm}")
 
 
-def _loaded_memory(layer: Layer, saved: dict[str, Any]) -> Memory:
+def _read_layer(layer: Layer, saved: dict[str, Any]) -> tuple[Memory, dict[str, int]]:
     shapes = [list(parameter.shape) for parameter in layer.parameters]
     if saved["shapes"] != shapes:
         raise RuntimeError(
             f"`state_dict` must have parameters of shapes {shapes} in layer {layer.name!r}, got {saved['shapes']}"
         )
-    return Memory.from_state_dict(saved["memory"], layer.memory.layouts, layer.parameters[0].device)
+    counts = {name: int(saved["counts"][name]) for name in layer.counts}
+    device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
+    return Memory.from_state_dict(saved["memory"], layer.memory.layouts, device), counts

@@ -10,6 +10,7 @@ from sfao.gating.layout import Layout, as_matrices
 
 # Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
 SMALL, LARGE = 1e-12, 1e12
+SMALLEST = 1e-300
 
 
 class LayerGradient:
@@ -64,8 +65,10 @@ def norm(tensors: Sequence[Tensor]) -> float:
     if SMALL < plain < LARGE:
         return plain
     largest = float(torch.stack([tensor.abs().max().double() for tensor in tensors]).max())
-    if largest == 0 or not isfinite(largest):
+    if not isfinite(largest):
         return largest
+    if largest < SMALLEST:  # its inverse would not be finite
+        return 0.0
     return largest * hypot(*(float(torch.linalg.vector_norm(tensor.double() / largest)) for tensor in tensors))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sfao.gating.decision import Decision
 from sfao.gating.layout import layouts
 from sfao.gating.memory import Memory, make_block
-from sfao.gating.options import MEMORY_DTYPES
+from sfao.gating.options import DEFAULTS, FIXED, MEMORY_DTYPES, check_options
 from sfao.optim.gradients import LayerGradient
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
@@ -32,7 +32,7 @@ def layer_groups(model: nn.Module) -> list[dict[str, Any]]:
         seen.update(own)
         if own:
             name = ".".join(part for part in path.split(".") if part != "_orig_mod")
-            groups.append({"params": own, "name": name or type(module).__name__})
+            groups.append({"params": own, "name": name or "(root)"})
     return groups
 
 
@@ -41,21 +41,32 @@ def as_groups(parameters: Parameters, taken: Iterable[str] = ()) -> list[dict[st
 
     Groups without a name are numbered, past the names that are taken.
     """
-    if isinstance(parameters, Tensor):
-        raise ValueError("`params` must be an iterable of tensors or param groups, got a tensor")
+    if isinstance(parameters, (Tensor, nn.Module)):
+        raise ValueError(
+            f"`params` must be an iterable of tensors or param groups, got a {type(parameters).__name__}; "
+            "for a model, sfao.layer_groups(model)"
+        )
     groups = [_as_group(item) for item in parameters]
     names = {*taken, *(group["name"] for group in groups if "name" in group)}
     free = (name for name in map("layer{}".format, count()) if name not in names)
     return [group if "name" in group else {**group, "name": next(free)} for group in groups]
 
 
-def _as_group(item: Tensor | tuple[str, Tensor] | dict[str, Any]) -> dict[str, Any]:
+def _as_group(item: object) -> dict[str, Any]:
     if isinstance(item, Tensor):
         return {"params": [item]}
-    if isinstance(item, tuple):
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
         return {"params": [item[1]], "name": item[0]}
+    if not isinstance(item, dict) or "params" not in item:
+        raise ValueError(
+            "`params` must hold tensors, (name, tensor) pairs or dicts with a key 'params', "
+            f"got {'a dict without it' if isinstance(item, dict) else type(item).__name__}"
+        )
     params = [item["params"]] if isinstance(item["params"], Tensor) else list(item["params"])
-    return {**item, "params": [param[1] if isinstance(param, tuple) else param for param in params]}
+    tensors = [param[1] if isinstance(param, tuple) else param for param in params]
+    if not tensors:
+        raise ValueError(f"a param group must hold at least one parameter, got none in {item.get('name', 'a group')!r}")
+    return {**item, "params": tensors}
 
 
 class Layer:
@@ -71,12 +82,34 @@ class Layer:
         self.parameters: list[Tensor] = []
         self.memory = Memory([], options["capacity"], generator)
         self.counts = dict.fromkeys(COUNTED, 0)
+        self._checked = self._values()
 
     def add_parameters(self, parameters: list[Tensor], options: dict[str, Any]) -> None:
+        """Take in parameters; those without entries have nothing to remember."""
+        sized = [parameter for parameter in parameters if parameter.numel()]
         dtype = MEMORY_DTYPES[options["memory_dtype"]]
-        for layout in layouts([parameter.shape for parameter in parameters]):
+        for layout in layouts([parameter.shape for parameter in sized]):
             self.memory.add_block(make_block(layout, options["storage"], options["rank"], dtype))
-        self.parameters += parameters
+        self.parameters += sized
+
+    def check_options(self) -> None:
+        """Raise a ValueError if the options, which anyone may change, do not hold any more."""
+        values = self._values()
+        if values == self._checked:
+            return
+        check_options(self.options)
+        for name, before, now in zip(DEFAULTS, self._checked, values, strict=True):
+            if name in FIXED and now != before:
+                raise ValueError(f"`{name}` is fixed when a layer is made ({before!r}), got {now!r} for {self.name!r}")
+        self._checked = values
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(self.options[name] for name in DEFAULTS)
+
+    def adopt(self, options: dict[str, Any], memory: Memory, counts: dict[str, int]) -> None:
+        """Go on with another memory, as when a state is loaded."""
+        self.options, self.memory, self.counts = options, memory, dict(counts)
+        self._checked = self._values()
 
     @property
     def has_gradient(self) -> bool:

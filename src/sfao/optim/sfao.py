@@ -7,9 +7,9 @@ from torch import nn
 
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import GateOptions, check_misspelt, check_names
+from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_names, check_options
 from sfao.optim.consolidation import Loss
-from sfao.optim.descent import DESCENT_NAMES, Descent
+from sfao.optim.descent import DESCENT_NAMES, Descent, check_descent
 from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers, planned_options
 from sfao.optim.layers import Parameters, as_groups
 
@@ -49,7 +49,7 @@ class SFAO(Descent):
         memory_budget: str | int | None = None,
         **options: Unpack[GateOptions],
     ) -> None:
-        check_names(options, OPTION_NAMES)
+        check_names(options, OPTION_NAMES, (*DESCENT_NAMES, *WHOLE))
         groups = as_groups(params)
         chosen, plan = planned_options(groups, memory_budget, options)
         self.gate = GatedLayers(granularity, seed, plan)
@@ -58,7 +58,7 @@ class SFAO(Descent):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a layer; the memory of the others stays as it is."""
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
-        check_misspelt(group, (*DESCENT_NAMES, *OPTION_NAMES))
+        check_group_names(group, (*DESCENT_NAMES, *OPTION_NAMES))
         self.gate.check_group({**self.defaults, **group})
         super().add_param_group(group)
         self.gate.add_group(group)
@@ -110,6 +110,11 @@ class SFAO(Descent):
         return self.gate.memory_bytes
 
     @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the small matrices beside the directions."""
+        return self.gate.workspace_bytes
+
+    @property
     def memory_plan(self) -> MemoryPlan | None:
         """What `memory_budget` picked."""
         return self.gate.memory_plan
@@ -125,15 +130,27 @@ class SFAO(Descent):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
-        if "gate" not in state_dict:
-            raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got keys {list(state_dict)}")
-        memories = self.gate.loaded_memories(state_dict["gate"])
+        if not isinstance(state_dict, dict) or "gate" not in state_dict:
+            got = f"keys {list(state_dict)}" if isinstance(state_dict, dict) else type(state_dict).__name__
+            raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got {got}")
+        read = self.gate.read_state(state_dict["gate"])
         try:
+            self._check_saved(state_dict)
             super().load_state_dict({name: value for name, value in state_dict.items() if name != "gate"})
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
-        self.gate.rebind(self.param_groups)
-        self.gate.restore(state_dict["gate"], memories)
+        self.gate.adopt(read, self.param_groups)
+
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise a ValueError for saved options that break a rule, or momentum of other shapes."""
+        for group in state_dict["param_groups"]:
+            check_options(group)
+            check_descent(group)
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for number, saved in state_dict["state"].items():
+            buffer = saved.get("momentum_buffer")
+            if buffer is not None and buffer.shape != parameters[number].shape:
+                raise ValueError(f"momentum of shape {tuple(buffer.shape)} for {tuple(parameters[number].shape)}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "gate": self.gate}
