@@ -229,6 +229,18 @@ def test_bfloat16_parameters_and_autocast():
     assert optimizer.risk() < 1e-6
 
 
+def test_products_of_the_gate_are_exact_whatever_the_model_runs_in():
+    model = network()
+    optimizer = SFAO(layer_groups(model), lr=0.1, **PROJECT)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        trained(model, optimizer)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert optimizer.risk() < 1e-6
+
+
 def test_the_names_of_a_models_layers():
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert [g["name"] for g in layer_groups(model)] == ["0", "1.0", "1.1"]

@@ -89,10 +89,17 @@ class GatedLayers:
 
     @contextmanager
     def _exact(self) -> Iterator[None]:
-        """Out of autograd, and out of an autocast that would round the gate's own products."""
+        """Out of autograd, and out of whatever would round the gate's own products: autocast, TF32."""
         device = self.param_groups[0]["params"][0].device.type
-        with torch.no_grad(), torch.autocast(device, enabled=False):
-            yield
+        precision = torch.get_float32_matmul_precision()
+        if precision != "highest":
+            torch.set_float32_matmul_precision("highest")
+        try:
+            with torch.no_grad(), torch.autocast(device, enabled=False):
+                yield
+        finally:
+            if precision != "highest":
+                torch.set_float32_matmul_precision(precision)
 
     def _current_gradients(self) -> list[tuple[Layer, LayerGradient]]:
         """The gradients of the layers that have any; all is checked before anything is changed."""
