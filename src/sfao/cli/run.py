@@ -26,6 +26,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The folder of the run. [default: runs/BENCHMARK/METHOD-SEED]")
     ] = None,
+    preset: Annotated[str, typer.Option(help="Settings of the method: default, or released.")] = "default",
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
     settings: Sets = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
@@ -47,7 +48,12 @@ def run(
         if threads:
             torch.set_num_threads(threads)
         configured = configure(
-            benchmark, method, seed=seed, file=config, settings=dict(parse_setting(text) for text in settings or [])
+            benchmark,
+            method,
+            seed=seed,
+            preset=preset,
+            file=config,
+            settings=dict(parse_setting(text) for text in settings or []),
         )
         folder = out or Path("runs") / benchmark / f"{method}-{seed}"
         with stop_signals() as stopping, progress_bar(shown=not (quiet or as_json)) as report:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.errors import ConfigError
+from sfao.experiment.presets import preset_names, preset_settings
 from sfao.experiment.yaml_lines import lines_of
 from sfao.gating.options import check_choice, check_names, nearest
 from sfao.methods import METHODS, MethodOptions, Training
@@ -79,14 +80,17 @@ def configure(
     method: str,
     *,
     seed: int = 0,
+    preset: str = "default",
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The settings of the benchmark, overridden by those of the file, overridden by `settings` (dotted names)."""
+    """The settings of the benchmark, overridden by the preset, by the file, by `settings` (dotted names)."""
     _check_name("benchmark", benchmark, tuple(BENCHMARKS))
     _check_name("method", method, tuple(METHODS))
+    _check_name("preset", preset, preset_names())
     values: dict[str, Any] = {"benchmark": benchmark, "method": method}
     merge(values, BENCHMARKS[benchmark].settings)
+    merge(values, preset_settings(preset, method, benchmark))
     if file is not None:
         merge(values, read_yaml(file))
     values["seed"] = seed

@@ -1,0 +1,26 @@
+import pytest
+
+from sfao.benchmarks.suite import BENCHMARKS
+from sfao.experiment.config import configure
+from sfao.experiment.errors import ConfigError
+from sfao.experiment.presets import preset_names, preset_settings, preset_source
+from sfao.methods import METHODS
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_can_be_configured_and_says_where_it_comes_from(preset):
+    for method in METHODS:
+        for benchmark in BENCHMARKS:
+            configure(benchmark, method, preset=preset)
+            if preset_settings(preset, method, benchmark):
+                assert preset_source(preset, method, benchmark)
+
+
+def test_settings_override_a_preset():
+    options = {"options.accept_above": 0.9} if "sfao" in METHODS else {"lr": 0.9}
+    configure("split-mnist", "sfao" if "sfao" in METHODS else "sgd", preset="released", settings=options)
+
+
+def test_an_unknown_preset():
+    with pytest.raises(ConfigError, match="did you mean 'released'"):
+        configure("split-mnist", "sgd", preset="relased")
