@@ -13,7 +13,7 @@ from sfao.gating.eviction import EVICTIONS, Slots
 from sfao.gating.factored import FactoredBlock
 from sfao.gating.layout import Layout
 from sfao.gating.products import Products, by_block
-from sfao.gating.projection import PROJECTIONS, Projection
+from sfao.gating.projection import PROJECTIONS, Projection, Span
 from sfao.gating.similarity import extreme_cosines
 
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
@@ -182,6 +182,15 @@ class Memory:
         else:
             self._subtract_(gradients, weights)
 
+    @property
+    def spans_everything(self) -> bool:
+        """Whether no direction at all is left: every gradient would be projected to zero."""
+        if len(self) < self.size:
+            return False
+        active = (True,) * sum(len(layout.columns) for layout in self.layouts)
+        # Products of its own: looking must not change what the next step computes, not even in the last bit.
+        return Span(Products().gram(self.blocks, active)).rank >= self.size
+
     def _subtract_(self, gradients: Matrices, weights: Tensor) -> None:
         for block, part in self._with_gradients(gradients):
             block.subtract_(part, weights)
@@ -218,6 +227,7 @@ class Memory:
             "blocks": [
                 {"kind": block.kind, "tensors": [tensor.clone() for tensor in block.used]} for block in self.blocks
             ],
+            "products": self._products.state_dict(),
         }
 
     @staticmethod
@@ -232,6 +242,7 @@ class Memory:
         memory = Memory(blocks, state["capacity"], generator)
         memory.slots = Slots(list(state["tasks"]), list(state["arrivals"]), dict(state["offered"]))
         memory._reserved = len(memory)
+        memory._products.load_state_dict(state["products"], device)
         return memory
 
 

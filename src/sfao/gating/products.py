@@ -1,7 +1,7 @@
 """Inner products among the stored directions, kept in float64 and recomputed only where slots changed."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -58,6 +58,22 @@ class Products:
             self._gram[:, slots] = rows.T
             self._stale_gram.clear()
         return self._gram
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is known and what is stale. Computed anew in other pieces, a product could differ in its last bit."""
+        return {
+            "active": list(self._active),
+            "inverse_norms": self._inverse_norms.clone(),
+            "gram": self._gram.clone(),
+            "stale_norms": sorted(self._stale_norms),
+            "stale_gram": sorted(self._stale_gram),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        self._active = tuple(state["active"])
+        self._inverse_norms = state["inverse_norms"].to(device, copy=True)
+        self._gram = state["gram"].to(device, copy=True)
+        self._stale_norms, self._stale_gram = set(state["stale_norms"]), set(state["stale_gram"])
 
     def _look_at(self, active: tuple[bool, ...], count: int) -> None:
         """Everything is stale when other parameters are active than last time."""

@@ -19,7 +19,7 @@ def harvest(
     """
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     device = parameters[0].device
-    with _eval_mode(model), torch.enable_grad():
+    with eval_mode(model), torch.enable_grad():
         for inputs, targets in batches:
             value = objective(model(inputs.to(device)), targets.to(device))
             found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
@@ -61,7 +61,8 @@ def sample(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> 
 
 
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; afterwards every module is in the mode it was in."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
