@@ -260,7 +260,7 @@ def test_a_loaded_memory_projects_bit_for_bit_however_it_came_to_be(storage):
             offer(held, gradient(1000 * task + seed, 1, layout), task)
         held.project_(gradient(5000, layout=layout), 1.0, "span")
     loaded = Memory.from_state_dict(held.state_dict(), held.layouts, torch.device("cpu"))
-    one, two = gradient(6000, layout=layout), gradient(6000, layout=layout)
+    one, two = ([part.double() for part in gradient(6000, layout=layout)] for _ in range(2))
     held.project_(one, norm(one), "span")
     loaded.project_(two, norm(two), "span")
     assert torch.equal(flat(one), flat(two))
