@@ -2,6 +2,7 @@
 
 from sfao.methods.agem import AGEM
 from sfao.methods.gem import GEM
+from sfao.methods.gpm import GPM
 from sfao.methods.joint import Joint
 from sfao.methods.method import Method, MethodOptions, Training
 from sfao.methods.ogd import OGD
@@ -9,4 +10,4 @@ from sfao.methods.sgd import SGD
 
 __all__ = ["METHODS", "Method", "MethodOptions", "Training"]
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (SGD, Joint, OGD, AGEM, GEM)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (SGD, Joint, OGD, AGEM, GEM, GPM)}
