@@ -30,7 +30,8 @@ TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
 
 
 class OGDOptions(MethodOptions):
-    #: `loss` of a batch; `logit` of the true class of an example (OGD-GTL); `average` of its logits (OGD-AVE).
+    #: `loss` of a batch; `logit` of the true class of an example (OGD-GTL); `average` of its logits (OGD-AVE), which
+    #: protects little on a shared head: cross-entropy pushes logits apart and leaves their average where it was.
     target: Literal["loss", "logit", "average"] = "logit"
     #: How many are taken from each task; the paper takes 200.
     directions: PositiveInt = 200
