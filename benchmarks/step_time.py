@@ -167,7 +167,7 @@ def main() -> None:
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, MLP 784-256-10, batch {BATCH}, "
         f"{DIRECTIONS} directions a layer, every step projecting, median of {arguments.turns * STEPS_A_TURN}\n"
     )
-    print("MB held: the directions; MB beside: their Gram matrices and factors, float64, recomputed and never saved\n")
+    print("MB held: the directions; MB beside: their Gram matrices and factors, in float64\n")
     print(f"{'':24}{'ms':>9}{'x SGD':>9}{'MB held':>10}{'MB beside':>11}")
     for row in rows:
         print(

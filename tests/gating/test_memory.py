@@ -258,6 +258,34 @@ def test_the_gram_matrix_is_recomputed_only_where_slots_changed():
         probe = gradient(100 + seed)
         held.project_(probe, norm(probe), "span")
         fresh = Memory.from_state_dict(held.state_dict(), held.layouts, torch.device("cpu"))
+        fresh.to(torch.device("cpu"))  # forgets what was computed
         again = gradient(100 + seed)
         fresh.project_(again, norm(again), "span")
         assert torch.allclose(flat(probe), flat(again), atol=1e-5)
+
+
+@pytest.mark.parametrize("storage", ["dense", "factored"])
+def test_a_loaded_memory_projects_bit_for_bit_however_it_came_to_be(storage):
+    """At this size, inner products taken task by task differ in their last bits from all of them at once."""
+    layout = Layout(96, (300, 1))
+    held = memory(storage, capacity=200, layouts=(layout,))
+    for task, count in enumerate((97, 53)):
+        for seed in range(count):
+            offer(held, gradient(1000 * task + seed, 1, layout), task)
+        held.project_(gradient(5000, layout=layout), 1.0, "span")
+    loaded = Memory.from_state_dict(held.state_dict(), held.layouts, torch.device("cpu"))
+    one, two = ([part.double() for part in gradient(6000, layout=layout)] for _ in range(2))
+    held.project_(one, norm(one), "span")
+    loaded.project_(two, norm(two), "span")
+    assert torch.equal(flat(one), flat(two))
+
+
+def test_a_memory_knows_when_nothing_is_left():
+    small = Layout(2, (2, 1))
+    held = memory(capacity=20, layouts=(small,))
+    for _ in range(8):
+        offer(held, gradient(0, layout=small))  # as many as there are parameters and more, but all the same
+        assert not held.spans_everything
+    for seed in range(6):
+        offer(held, gradient(seed, layout=small))
+    assert held.spans_everything

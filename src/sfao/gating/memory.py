@@ -13,7 +13,7 @@ from sfao.gating.eviction import EVICTIONS, Slots
 from sfao.gating.factored import FactoredBlock
 from sfao.gating.layout import Layout
 from sfao.gating.products import Products, by_block
-from sfao.gating.projection import PROJECTIONS, Projection
+from sfao.gating.projection import PROJECTIONS, Projection, Span
 from sfao.gating.similarity import extreme_cosines
 
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
@@ -66,7 +66,7 @@ class Memory:
 
     @property
     def workspace_bytes(self) -> int:
-        """The small matrices beside the directions: recomputed when needed, never saved."""
+        """The small matrices beside the directions: their Gram matrix, in float64, and its factor."""
         kept = [products.bytes for products in self._products.values()]
         return sum(kept) + sum(projection.bytes for projection in self._projections.values())
 
@@ -192,6 +192,15 @@ class Memory:
         else:
             self._subtract_(gradients, weights)
 
+    @property
+    def spans_everything(self) -> bool:
+        """Whether no direction at all is left: every gradient would be projected to zero."""
+        if len(self) < self.size:
+            return False
+        active = (True,) * sum(len(layout.columns) for layout in self.layouts)
+        # Products of its own: looking must not change what the next step computes, not even in the last bit.
+        return Span(Products(active, len(self)).gram(self.blocks)).rank >= self.size
+
     def _subtract_(self, gradients: Matrices, weights: Tensor) -> None:
         for block, part in self._with_gradients(gradients):
             block.subtract_(part, weights)
@@ -235,6 +244,7 @@ class Memory:
             "blocks": [
                 {"kind": block.kind, "tensors": [tensor.clone() for tensor in block.used]} for block in self.blocks
             ],
+            "products": [products.state_dict() for products in self._products.values()],
         }
 
     @staticmethod
@@ -252,6 +262,9 @@ class Memory:
         if len(held) > 1 or len(memory) > memory.capacity:
             raise ValueError(f"{max(held)} directions at most where {len(memory)} tasks are named")
         memory._reserved = len(memory)
+        for saved in state["products"]:
+            products = Products.from_state_dict(saved, device)
+            memory._products[products.active] = products
         return memory
 
 

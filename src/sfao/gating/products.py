@@ -1,7 +1,7 @@
 """Inner products among the stored directions, kept in float64 and recomputed only where slots changed."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -57,6 +57,24 @@ class Products:
             self._gram[:, slots] = rows.T
             self._stale_gram.clear()
         return self._gram
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is known and what is stale. Computed anew in other pieces, a product could differ in its last bit."""
+        return {
+            "active": list(self.active),
+            "inverse_norms": self._inverse_norms.clone(),
+            "gram": self._gram.clone(),
+            "stale_norms": sorted(self._stale_norms),
+            "stale_gram": sorted(self._stale_gram),
+        }
+
+    @staticmethod
+    def from_state_dict(state: dict[str, Any], device: torch.device) -> "Products":
+        products = Products(tuple(state["active"]), 0)
+        products._inverse_norms = state["inverse_norms"].to(device, copy=True)
+        products._gram = state["gram"].to(device, copy=True)
+        products._stale_norms, products._stale_gram = set(state["stale_norms"]), set(state["stale_gram"])
+        return products
 
 
 def _index(slots: set[int], blocks: Sequence[Block]) -> Tensor:

@@ -21,7 +21,7 @@ def harvest(
     if not trainable:
         raise ValueError("at least one gated parameter must require gradients to consolidate, got none")
     device = parameters[0].device
-    with _eval_mode(model), torch.enable_grad():
+    with eval_mode(model), torch.enable_grad():
         for inputs, targets in batches:
             value = objective(model(inputs.to(device)), targets.to(device))
             if value.ndim != 0:
@@ -83,7 +83,8 @@ def sample(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> 
 
 
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; afterwards every module is in the mode it was in."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

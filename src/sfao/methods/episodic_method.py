@@ -1,0 +1,77 @@
+"""What A-GEM and GEM share: a step that is corrected where it goes against stored examples."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfao.benchmarks.stream import Task
+from sfao.methods.episodic_memory import EpisodicMemory
+from sfao.methods.flat_gradient import flat, overwrite_gradients
+from sfao.methods.method import Method, MethodOptions, Training
+from sfao.optim.layers import COUNTED
+
+
+class EpisodicMethod(Method):
+    """Stores data. Stored examples go through the model in training mode, as the batch that their gradients are
+    compared with does, so they move BatchNorm's running statistics too. Momentum averages corrected gradients.
+    """
+
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
+        super().__init__(model, training, options)
+        self.memory = EpisodicMemory()
+        self.counts = dict.fromkeys(COUNTED, 0)
+
+    @property
+    @abstractmethod
+    def examples(self) -> int:
+        """How many to store of every task."""
+
+    @abstractmethod
+    def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+        """The gradient itself if it agrees with the stored examples, else what takes its place."""
+
+    def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
+        self.optimizer.zero_grad()
+        loss = self.loss(inputs, targets, outputs)
+        loss.backward()
+        self.counts["project" if len(self.memory) and self._correct() else "accept"] += 1
+        self.optimizer.step()
+        return loss.detach()
+
+    def _correct(self) -> bool:
+        """Correct the gradients in place; whether that was necessary."""
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        gradient = flat([parameter.grad for parameter in parameters], parameters)
+        update = self.corrected(gradient, parameters)
+        if update is gradient:
+            return False
+        overwrite_gradients(parameters, update)
+        return True
+
+    def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
+        super().end_task(number, task, generator)
+        self.memory.add(task, self.examples, generator)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.memory.bytes
+
+    @property
+    def decisions(self) -> dict[str, dict[str, int]]:
+        return {"model": dict(self.counts)}
+
+    def concerns(self) -> list[str]:
+        if self.counts["project"]:
+            return []
+        return [f"{self.name}: no step ever went against the stored examples; every update equalled SGD's"]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "memory": self.memory.state_dict(), "counts": dict(self.counts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.memory.load_state_dict(state["memory"])
+        self.counts = dict(state["counts"])

@@ -1,0 +1,104 @@
+"""Orthogonal gradient descent (Farajtabar et al. 2019): every step is projected off the directions of past tasks."""
+
+import sys
+from collections.abc import Callable
+from itertools import islice
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sfao.benchmarks.stream import Task
+from sfao.methods.method import Method, MethodOptions, Training
+from sfao.optim.consolidation import true_logit
+from sfao.optim.layers import layer_groups
+from sfao.optim.sfao import SFAO
+
+
+def average_logit(outputs: Tensor, targets: Tensor) -> Tensor:
+    return outputs.mean()
+
+
+#: What a stored direction is the gradient of, and whether of a batch or of a single example.
+TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "loss": (cross_entropy, "batch"),
+    "logit": (true_logit, "example"),
+    "average": (average_logit, "example"),
+}
+
+
+class OGDOptions(MethodOptions):
+    #: `loss` of a batch; `logit` of the true class of an example (OGD-GTL); `average` of its logits (OGD-AVE), which
+    #: protects little on a shared head: cross-entropy pushes logits apart and leaves their average where it was.
+    target: Literal["loss", "logit", "average"] = "logit"
+    #: How many are taken from each task; the paper takes 200.
+    directions: PositiveInt = 200
+    #: How many are held in all; without it the memory grows with every task, as in the paper.
+    capacity: PositiveInt | None = None
+    eviction: Literal["balanced", "fifo", "reservoir"] = "balanced"
+    #: The paper projects the whole model as one vector.
+    granularity: Literal["global", "layer"] = "global"
+    storage: Literal["dense", "factored"] = "dense"
+    rank: PositiveInt = 1
+
+
+class OGD(Method):
+    """SFAO's gate with the thresholds at their ends: whatever the cosine, project. The first task meets no memory."""
+
+    name: ClassVar[str] = "ogd"
+    Options: ClassVar[type[MethodOptions]] = OGDOptions
+    optimizer: SFAO
+
+    def __init__(self, model: nn.Module, training: Training, options: OGDOptions) -> None:
+        self.options = options
+        super().__init__(model, training, options)
+
+    def make_optimizer(self) -> SFAO:
+        options = self.options
+        return SFAO(
+            layer_groups(self.model),
+            **self.descent(),
+            seed=self.training.seed,
+            granularity=options.granularity,
+            accept_above=1.0,
+            discard_below=-1.0,
+            # All of the memory, always: the cosines are by-products of the projection, and nothing is drawn.
+            samples=sys.maxsize,
+            capacity=options.capacity or options.directions,
+            eviction=options.eviction,
+            storage=options.storage,
+            rank=options.rank,
+        )
+
+    def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
+        objective, per = TARGETS[self.options.target]
+        batch_size = 1 if per == "example" else self.training.batch_size
+        count = min(self.options.directions, -(-len(task.train) // batch_size))
+        if self.options.capacity is None:
+            # To the slot, so that a memory which has been saved and loaded takes no other room.
+            for layer in self.optimizer.gate.layers:
+                layer.memory.capacity = len(layer.memory) + count
+        self.optimizer.consolidate(
+            self.model,
+            islice(self.batches(task, generator, batch_size), count),
+            lambda outputs, targets: objective(outputs[:, task.outputs], targets),
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.optimizer.memory_bytes
+
+    @property
+    def decisions(self) -> dict[str, dict[str, int]]:
+        return self.optimizer.counts
+
+    def concerns(self) -> list[str]:
+        found = []
+        if not any(counts["project"] for counts in self.decisions.values()):
+            found.append("ogd: no step was ever projected; every update equalled SGD's")
+        for layer in self.optimizer.gate.layers:
+            if layer.memory.spans_everything:
+                found.append(f"ogd: the directions of layer {layer.name!r} span all of it; nothing is left to learn")
+        return found
