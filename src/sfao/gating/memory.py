@@ -142,6 +142,16 @@ class Memory:
         """Whether all inner products cost no more than those of a sample: the calls cost more than the work."""
         return len(self) * self.size <= SMALL_WORK
 
+    @property
+    def spans_layer(self) -> bool:
+        """Whether the directions span all parameters, so that projecting off them leaves nothing of any gradient."""
+        if len(self) < max(self.size, 1):
+            return False
+        everything = (True,) * sum(len(layout.columns) for layout in self.layouts)
+        # Products of its own: looking must leave the cached ones, down to their rounding, as they are.
+        gram = Products().gram(self.blocks, everything)
+        return PROJECTIONS["span"](gram, self.slots.arrivals).rank >= self.size
+
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
         """Inner products with the directions of `index`, or with all of them, in float64."""
         parts = [block.dots(part, index) for block, part in self._with_gradients(gradients)]

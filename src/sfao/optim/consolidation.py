@@ -6,6 +6,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from sfao.gating.options import check_choice, check_count
+
+TARGETS = ("loss", "logit")
+UNITS = ("batch", "example")
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
 
@@ -19,11 +24,20 @@ def harvest(
     """
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     device = parameters[0].device
-    with _eval_mode(model), torch.enable_grad():
+    with eval_mode(model), torch.enable_grad():
         for inputs, targets in batches:
             value = objective(model(inputs.to(device)), targets.to(device))
             found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
+
+
+def check_harvest(target: str, per: str | None, limit: int | None) -> None:
+    """Raise a ValueError that names the first argument of `consolidate` that breaks its rule."""
+    check_choice("target", target, TARGETS)
+    if per is not None:
+        check_choice("per", per, UNITS)
+    if limit is not None:
+        check_count("limit", limit)
 
 
 def true_logit(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -61,7 +75,8 @@ def sample(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> 
 
 
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in eval mode for a while, then each back in the mode it was in."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
