@@ -242,7 +242,14 @@ class Memory:
         memory = Memory(blocks, state["capacity"], generator)
         memory.slots = Slots(list(state["tasks"]), list(state["arrivals"]), dict(state["offered"]))
         memory._reserved = len(memory)
+        # As much room as the memory that was saved had, which grew by doubling: it holds as many bytes.
+        memory._reserve(min(memory.capacity, _doubled_up_to(len(memory))))
         return memory
+
+
+def _doubled_up_to(count: int) -> int:
+    """The smallest power of two that is not below; 0 for 0."""
+    return 1 << (count - 1).bit_length() if count else 0
 
 
 def _loaded_block(layout: Layout, kind: str, tensors: Sequence[Tensor], device: torch.device) -> Block:

@@ -21,7 +21,7 @@ EXACT_BATCH = 256
 class EWCOptions(PenaltyOptions):
     """strength / 2 * sum F (theta - theta*)^2. Avalanche's `ewc_lambda` lacks the half: it is half the strength."""
 
-    strength: float = Field(1e4, ge=0, allow_inf_nan=False)
+    strength: float = Field(3e3, ge=0, allow_inf_nan=False)
     #: One Fisher and one anchor a task, or one running Fisher, decayed, with the latest anchor.
     variant: Literal["separate", "online"] = "separate"
     #: What is left of the running Fisher at the end of every task; for "online".

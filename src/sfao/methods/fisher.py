@@ -104,7 +104,8 @@ def _add_other_squares(
     values = {name: parameter.detach() for name, parameter in others.items()}
     size = max(1, CHUNK_VALUES // sum(parameter.numel() for parameter in others.values()))
     for some, labels in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
-        gradients = per_example(values, some, labels)
+        with torch.no_grad():  # for the parameters that are not among the others
+            gradients = per_example(values, some, labels)
         for name, parameter in others.items():
             total[parameter].add_(gradients[name].square().sum(0))
 

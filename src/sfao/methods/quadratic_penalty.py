@@ -78,8 +78,8 @@ class QuadraticPenalty:
 
     @property
     def steepest(self) -> float:
-        """The largest weight, hence the largest curvature."""
-        return max((float(weight.max()) for weight in self.weights if weight.numel()), default=0.0)
+        """The largest weight, hence the largest curvature; NaN if any is."""
+        return float(torch.stack([weight.max() for weight in self.weights if weight.numel()]).max())
 
     @property
     def bytes(self) -> int:
@@ -147,7 +147,7 @@ class PenalisedMethod(Method):
                 f"so every update is that of sgd; `strength` is {self.strength:g}"
             ]
         bound = largest_stable_curvature(self.training)
-        if not self.is_proximal and steepest > bound:
+        if not (self.is_proximal or steepest <= bound):  # NaN is beyond every bound
             return [
                 f"{self.name}: the gradient step diverges where the curvature of the penalty exceeds {bound:.4g} "
                 f"(lr {self.training.lr:g}, momentum {self.training.momentum:g} {self.training.momentum_form}), "

@@ -14,7 +14,7 @@ from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 class SIOptions(PenaltyOptions):
     """strength * sum Omega (theta - theta*)^2, the paper's c, without a half."""
 
-    strength: float = Field(100.0, ge=0, allow_inf_nan=False)
+    strength: float = Field(3e3, ge=0, allow_inf_nan=False)
     #: The paper's xi: bounds the importance of parameters that hardly moved.
     damping: float = Field(0.1, gt=0, allow_inf_nan=False)
 
