@@ -247,3 +247,16 @@ def test_the_gram_matrix_is_recomputed_only_where_slots_changed():
         again = gradient(100 + seed)
         fresh.project_(again, norm(again), "span")
         assert torch.allclose(flat(probe), flat(again), atol=1e-5)
+
+
+@pytest.mark.parametrize("storage", ["dense", "factored"])
+def test_it_knows_when_it_spans_the_layer(storage):
+    memory = Memory([make_block(Layout(3, (4, 1)), storage, 1, torch.float32)], 40, torch.Generator())
+    assert not memory.spans_layer
+    for number in range(30):
+        gradient = [torch.randn(3, 4), torch.randn(3, 1)]
+        if number < 10:
+            gradient[0][0] = 0  # ten directions that leave four of the fifteen dimensions out
+        norm = float(torch.cat([g.flatten() for g in gradient]).norm())
+        memory.offer(gradient, norm, 0, eviction="fifo", admit_below=1)
+        assert memory.spans_layer is (number >= 14)

@@ -141,12 +141,13 @@ def test_it_resumes_with_a_cnn_and_a_head_a_task():
     assert_resumes_anywhere("ewc", stream("task"), STRONG, "cnn")
 
 
-def test_bytes_are_those_of_three_tensors_a_parameter_however_many_tasks():
+@pytest.mark.parametrize(("step", "tensors"), [("proximal", 3), ("gradient", 2)])
+def test_bytes_are_those_of_a_few_tensors_a_parameter_however_many_tasks(step, tensors):
     tasks = stream()
-    method = make("ewc", tasks, STRONG)
+    method = make("ewc", tasks, {"strength": 1.0, "step": step})
     assert method.memory_bytes == 0
     learn(method, tasks)
-    assert method.memory_bytes == 3 * 4 * sum(p.numel() for p in method.parameters)
+    assert method.memory_bytes == tensors * 4 * sum(p.numel() for p in method.parameters)
 
 
 def test_concerns():
@@ -158,13 +159,16 @@ def test_concerns():
 
     idle = make("ewc", tasks, STRONG)
     idle.penalty.add([torch.zeros_like(p) for p in idle.parameters])
+    assert idle.concerns() == []  # nothing was trained under it yet
+    idle.begin_task(1, tasks.tasks[1])
     assert "no parameter has any importance" in idle.concerns()[0]
 
     wild = make("ewc", tasks, {"strength": 8.0, "step": "gradient"})
     wild.penalty.add([torch.full_like(p, 20.5) for p in wild.parameters])
+    wild.begin_task(1, tasks.tasks[1])
     (line,) = wild.concerns()
     assert "exceeds 20 (lr 0.1" in line
-    assert "reaches 20.5 with `strength` 8" in line
+    assert "reached 20.5 with `strength` 8" in line
 
 
 @pytest.mark.parametrize(

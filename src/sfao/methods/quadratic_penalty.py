@@ -11,12 +11,14 @@ far one unit of steady gradient moves a parameter: lr, or with heavy-ball moment
 """
 
 from collections.abc import Sequence
+from math import inf, isnan
 from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from sfao.benchmarks.stream import Task
 from sfao.methods.method import Method, MethodOptions, Training
 
 
@@ -24,11 +26,11 @@ class QuadraticPenalty:
     """1/2 sum of weight * (theta - anchor)^2 over all coordinates, with weights of zero or more.
 
     Several penalties add up to one, exactly: sum_t w_t (theta - a_t)^2 = W (theta - A)^2 + constant, with W the sum
-    of the weights and A the weighted mean of the anchors. However many tasks, two tensors a parameter are kept, and
-    a third with the share of the way to the anchor that a proximal step goes.
+    of the weights and A the weighted mean of the anchors. However many tasks, two tensors a parameter are kept and,
+    for proximal steps of `step_size`, a third with the share of the way to the anchor that one goes.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], step_size: float) -> None:
+    def __init__(self, parameters: Sequence[Tensor], step_size: float | None) -> None:
         self.parameters = parameters
         self.step_size = step_size
         self.weights: list[Tensor] = []
@@ -54,12 +56,15 @@ class QuadraticPenalty:
 
     def _weigh(self, weights: list[Tensor]) -> None:
         self.weights = weights
+        if self.step_size is None:
+            return
         stiffness = [weight * self.step_size for weight in weights]
         # 1 where the product is beyond the range of floats: x / (1 + x) would be inf / inf.
         self._shares = [torch.where(x.isinf(), 1.0, x / (1 + x)) for x in stiffness]
 
     @torch.no_grad()
     def value(self) -> float:
+        """The penalty at the parameters; for several tasks, less the constant."""
         parts = zip(self.weights, self.parameters, self.anchors, strict=False)
         return sum(float((weight * (here - anchor).square()).sum()) for weight, here, anchor in parts) / 2
 
@@ -108,7 +113,15 @@ class PenalisedMethod(Method):
         self.strength = options.strength
         self.is_proximal = options.step == "proximal"
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.penalty = QuadraticPenalty(self.parameters, steady_step(training))
+        self.penalty = QuadraticPenalty(self.parameters, steady_step(training) if self.is_proximal else None)
+        #: The largest curvature of the penalty that a task was trained under; None before there was one.
+        self.curvature: float | None = None
+
+    def begin_task(self, number: int, task: Task) -> None:
+        if self.penalty.weights:
+            # No number is larger than infinity, but NaN would hide in a maximum.
+            steepest = self.penalty.steepest
+            self.curvature = max(self.curvature or 0.0, inf if isnan(steepest) else steepest)
 
     def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
         self.optimizer.zero_grad()
@@ -133,34 +146,35 @@ class PenalisedMethod(Method):
     def concerns(self) -> list[str]:
         if self.strength == 0:
             return [f"{self.name}: `strength` is 0, so there is no penalty and every update is that of sgd"]
-        if not self.penalty.weights:
+        if self.curvature is None:
             return []
-        steepest = self.penalty.steepest
-        stiffness = self.penalty.step_size * steepest
-        if steepest == 0:
+        if self.curvature == 0:
             return [
-                f"{self.name}: no parameter has any importance, so the penalty is zero and every update that of sgd"
+                f"{self.name}: no parameter has any importance: there is no penalty, and every update is that of sgd"
             ]
-        if stiffness < torch.finfo(self.penalty.weights[0].dtype).eps:
+
+        stiffness = steady_step(self.training) * self.curvature
+        if stiffness < torch.finfo(self.parameters[0].dtype).eps:
             return [
                 f"{self.name}: the penalty is lost in rounding (step size * largest curvature = {stiffness:.2g}), "
                 f"so every update is that of sgd; `strength` is {self.strength:g}"
             ]
         bound = largest_stable_curvature(self.training)
-        if not (self.is_proximal or steepest <= bound):  # NaN is beyond every bound
+        if not self.is_proximal and self.curvature > bound:
             return [
                 f"{self.name}: the gradient step diverges where the curvature of the penalty exceeds {bound:.4g} "
                 f"(lr {self.training.lr:g}, momentum {self.training.momentum:g} {self.training.momentum_form}), "
-                f'and it reaches {steepest:.4g} with `strength` {self.strength:g}; step="proximal" cannot diverge'
+                f'and it reached {self.curvature:.4g} with `strength` {self.strength:g}; step="proximal" cannot diverge'
             ]
         return []
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "penalty": self.penalty.state_dict()}
+        return {**super().state_dict(), "penalty": self.penalty.state_dict(), "curvature": self.curvature}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.penalty.load_state_dict(state["penalty"])
+        self.curvature = state["curvature"]
 
 
 def steady_step(training: Training) -> float:
