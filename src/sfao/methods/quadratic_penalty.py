@@ -149,10 +149,7 @@ class PenalisedMethod(Method):
         if self.curvature is None:
             return []
         if self.curvature == 0:
-            return [
-                f"{self.name}: no parameter has any importance: there is no penalty, and every update is that of sgd"
-            ]
-
+            return [f"{self.name}: no parameter has any importance, so the penalty is zero, and every update sgd's"]
         stiffness = steady_step(self.training) * self.curvature
         if stiffness < torch.finfo(self.parameters[0].dtype).eps:
             return [
@@ -162,7 +159,7 @@ class PenalisedMethod(Method):
         bound = largest_stable_curvature(self.training)
         if not self.is_proximal and self.curvature > bound:
             return [
-                f"{self.name}: the gradient step diverges where the curvature of the penalty exceeds {bound:.4g} "
+                f"{self.name}: the gradient step is unstable where the curvature of the penalty exceeds {bound:.4g} "
                 f"(lr {self.training.lr:g}, momentum {self.training.momentum:g} {self.training.momentum_form}), "
                 f'and it reached {self.curvature:.4g} with `strength` {self.strength:g}; step="proximal" cannot diverge'
             ]
