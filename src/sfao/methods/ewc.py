@@ -21,8 +21,8 @@ EXACT_BATCH = 256
 class EWCOptions(PenaltyOptions):
     """strength / 2 * sum F (theta - theta*)^2. Avalanche's `ewc_lambda` lacks the half: it is half the strength."""
 
-    #: From a sweep on validation data: split-mnist, domain, mlp, batch 32, lr 1e-3, no momentum, 2 epochs (1e3 to 3e3 are
-    #: best there; 1e4 with heavy-ball momentum 0.9).
+    #: From a sweep on validation data: split-mnist, domain, mlp, batch 32, lr 1e-3, no momentum, 2 epochs
+    #: (1e3 to 3e3 are best there; 1e4 with heavy-ball momentum 0.9).
     strength: float = Field(3e3, ge=0, allow_inf_nan=False)
     #: One Fisher and one anchor a task, or one running Fisher, decayed, with the latest anchor.
     variant: Literal["separate", "online"] = "separate"

@@ -14,8 +14,8 @@ from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 class SIOptions(PenaltyOptions):
     """strength * sum Omega (theta - theta*)^2, the paper's c, without a half."""
 
-    #: From a sweep on validation data: split-mnist, domain, mlp, batch 32, lr 1e-3, no momentum, 2 epochs (2e3 to 3e3 are
-    #: best there; 1e4 with heavy-ball momentum 0.9).
+    #: From a sweep on validation data: split-mnist, domain, mlp, batch 32, lr 1e-3, no momentum, 2 epochs
+    #: (2e3 to 3e3 are best there; 1e4 with heavy-ball momentum 0.9).
     strength: float = Field(3e3, ge=0, allow_inf_nan=False)
     #: The paper's xi: bounds the importance of parameters that hardly moved.
     damping: float = Field(0.1, gt=0, allow_inf_nan=False)
