@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from sfao.methods.fisher import batch_fisher, exact_fisher, plain_linears
+from sfao.methods.fisher import batch_fisher, exact_fisher, plain_layers
 from sfao.methods.task_view import TaskView
 from sfao.models import build_model, wide_resnet
 
@@ -46,6 +46,13 @@ def networks():
         "wrn": wide_resnet((1, 4, 4), 3, depth=10, widen=1),
         "in place": nn.Sequential(nn.Flatten(), nn.Linear(16, 7), nn.ReLU(inplace=True), nn.Linear(7, 3, bias=False)),
         "shared": Shared(),
+        "odd": nn.Sequential(
+            nn.Conv2d(1, 4, 3, stride=2, padding=(2, 1), dilation=(1, 2)),
+            nn.Conv2d(4, 4, 1, groups=2),
+            nn.Conv2d(4, 5, 3, padding=1, padding_mode="circular"),
+            nn.Flatten(),
+            nn.Linear(15, 3),
+        ),
     }
 
 
@@ -60,12 +67,13 @@ def test_exact_is_the_mean_of_squared_gradients_of_examples(name, monkeypatch):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-8)
 
 
-def test_only_plain_linear_layers_take_the_short_way():
+def test_only_plain_layers_take_the_short_way():
     found = networks()
     image = torch.randn(1, 1, 4, 4)
-    assert len(plain_linears(found["mlp"], image)) == 3
-    assert len(plain_linears(found["cnn"], image)) == 2
-    assert plain_linears(found["shared"], image) == [found["shared"].head]
+    assert len(plain_layers(found["mlp"], image)) == 3
+    assert len(plain_layers(found["cnn"], image)) == 4
+    assert plain_layers(found["odd"], image) == [found["odd"][0], found["odd"][4]]
+    assert plain_layers(found["shared"], image) == [found["shared"].head]
 
 
 @pytest.mark.parametrize("measure", [exact_fisher, batch_fisher])

@@ -14,9 +14,6 @@ from sfao.methods.method import MethodOptions, Training
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 from sfao.methods.task_view import TaskView
 
-#: Examples a pass takes at a time where the outcome does not depend on it.
-EXACT_BATCH = 256
-
 
 class EWCOptions(PenaltyOptions):
     """strength / 2 * sum F (theta - theta*)^2. Avalanche's `ewc_lambda` lacks the half: it is half the strength."""
@@ -57,8 +54,8 @@ class EWC(PenalisedMethod):
 
     def fisher(self, task: Task, generator: torch.Generator) -> list[torch.Tensor]:
         """The diagonal of the Fisher information on the training part of a task, one tensor a parameter."""
-        measure, size = (exact_fisher, EXACT_BATCH) if self.options.fisher == "exact" else (batch_fisher, None)
-        batches: Iterable[Batch] = self.batches(task, generator, size)
+        measure = exact_fisher if self.options.fisher == "exact" else batch_fisher
+        batches: Iterable[Batch] = self.batches(task, generator)
         if self.options.fisher_samples is not None:
             batches = first_examples(batches, self.options.fisher_samples)
         return measure(TaskView(self.model, task.outputs), batches, self.parameters)
