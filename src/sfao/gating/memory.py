@@ -195,7 +195,7 @@ class Memory:
     @property
     def spans_everything(self) -> bool:
         """Whether no direction at all is left: every gradient would be projected to zero."""
-        if len(self) < self.size:
+        if len(self) < max(self.size, 1):
             return False
         active = (True,) * sum(len(layout.columns) for layout in self.layouts)
         # Products of its own: looking must not change what the next step computes, not even in the last bit.
@@ -265,7 +265,14 @@ class Memory:
         for saved in state["products"]:
             products = Products.from_state_dict(saved, device)
             memory._products[products.active] = products
+        # As much room as the memory that was saved had, which grew by doubling: it holds as many bytes.
+        memory._reserve(min(memory.capacity, _doubled_up_to(len(memory))))
         return memory
+
+
+def _doubled_up_to(count: int) -> int:
+    """The smallest power of two that is not below; 0 for 0."""
+    return 1 << (count - 1).bit_length() if count else 0
 
 
 def _loaded_block(layout: Layout, kind: str, tensors: Sequence[Tensor], device: torch.device) -> Block:

@@ -6,6 +6,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from sfao.gating.options import check_choice, check_count
+
+TARGETS = ("loss", "logit")
+UNITS = ("batch", "example")
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
 
@@ -28,6 +33,15 @@ def harvest(
                 raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
             found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
+
+
+def check_harvest(target: str, per: str | None, limit: int | None) -> None:
+    """Raise a ValueError that names the first argument of `consolidate` that breaks its rule."""
+    check_choice("target", target, TARGETS)
+    if per is not None:
+        check_choice("per", per, UNITS)
+    if limit is not None:
+        check_count("limit", limit)
 
 
 def true_logit(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from sfao.gating.budget import MemoryPlan, bytes_per_direction, format_bytes, pa
 from sfao.gating.decision import Decision, decide
 from sfao.gating.layout import Layout, layouts
 from sfao.gating.memory import Memory
-from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_count, check_options, check_seed
+from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_options, check_seed
 from sfao.gating.similarity import draw, extreme_cosines
 from sfao.optim import consolidation
 from sfao.optim.gradients import LayerGradient
@@ -21,6 +21,8 @@ from sfao.optim.layers import Layer
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
+#: What a memory budget picks, so that it must not be given beside one.
+PLANNED_OPTIONS = ("storage", "rank", "memory_dtype")
 
 
 class GatedLayers:
@@ -156,11 +158,8 @@ class GatedLayers:
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
         If anything fails, the memory too stays as it was.
         """
-        check_choice("target", target, ("loss", "logit"))
+        consolidation.check_harvest(target, per, limit)
         per = per if per is not None else {"loss": "batch", "logit": "example"}[target]
-        check_choice("per", per, ("batch", "example"))
-        if limit is not None:
-            check_count("limit", limit)
         if target == "loss" and loss is None:
             raise ValueError('`loss` must be given for target="loss", got None')
         objective = loss if target == "loss" and loss is not None else consolidation.true_logit
@@ -307,12 +306,11 @@ def planned_options(
     check_options(chosen)
     if memory_budget is None:
         return chosen, None
-    picked = ("storage", "rank", "memory_dtype")
-    for name in (*picked, "capacity"):
+    for name in (*PLANNED_OPTIONS, "capacity"):
         if (name in options and name != "capacity") or any(name in group for group in groups):
             raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
     plan = plan_memory(list(chain.from_iterable(map(_layouts, groups))), parse_bytes(memory_budget), chosen["capacity"])
-    return {**chosen, "capacity": plan.capacity, **{name: getattr(plan, name) for name in picked}}, plan
+    return {**chosen, "capacity": plan.capacity, **{name: getattr(plan, name) for name in PLANNED_OPTIONS}}, plan
 
 
 def _layouts(group: dict[str, Any]) -> list[Layout]:

@@ -1,0 +1,145 @@
+"""SFAO in the laboratory: gradients gated by their likeness to those of past tasks."""
+
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import model_validator
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from sfao.benchmarks.stream import Task
+from sfao.gating.budget import parse_bytes
+from sfao.gating.options import DEFAULTS, check_choice, check_options
+from sfao.methods.method import Method, MethodOptions, Training
+from sfao.methods.task_view import TaskView
+from sfao.optim.consolidation import check_harvest
+from sfao.optim.gated_layers import GRANULARITIES, OPTION_NAMES, PLANNED_OPTIONS
+from sfao.optim.layers import layer_groups
+from sfao.optim.sfao import SFAO
+
+
+class SFAOOptions(MethodOptions):
+    """The options of :class:`sfao.Gate` and of its `consolidate`, with the same defaults and the same rules."""
+
+    accept_above: float = DEFAULTS["accept_above"]
+    discard_below: float = DEFAULTS["discard_below"]
+    samples: int = DEFAULTS["samples"]
+    cosine: str = DEFAULTS["cosine"]
+    strict: bool = DEFAULTS["strict"]
+    projection: str = DEFAULTS["projection"]
+    capacity: int = DEFAULTS["capacity"]
+    admit_below: float = DEFAULTS["admit_below"]
+    min_norm: float = DEFAULTS["min_norm"]
+    eviction: str = DEFAULTS["eviction"]
+    storage: str = DEFAULTS["storage"]
+    rank: int = DEFAULTS["rank"]
+    memory_dtype: str = DEFAULTS["memory_dtype"]
+    granularity: str = GRANULARITIES[0]
+    memory_budget: str | int | None = None
+    target: str = "loss"
+    per: str | None = None
+    limit: int | None = None
+
+    @model_validator(mode="after")
+    def _follow_the_rules_of_the_gate(self) -> Self:
+        check_options(self.model_dump(include=set(OPTION_NAMES)))
+        check_choice("granularity", self.granularity, GRANULARITIES)
+        check_harvest(self.target, self.per, self.limit)
+        if self.memory_budget is not None:
+            parse_bytes(self.memory_budget)
+            self._check_left_to_the_budget()
+        return self
+
+    def _check_left_to_the_budget(self) -> None:
+        # A default counts as not given: a configuration that was written out in full must read back.
+        for name in PLANNED_OPTIONS:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
+
+    def of_gate(self) -> dict[str, Any]:
+        """The arguments of the gate."""
+        planned = set(PLANNED_OPTIONS) if self.memory_budget is not None else set()
+        return self.model_dump(exclude={"target", "per", "limit"} | planned)
+
+
+class SFAOMethod(Method):
+    """The library's optimizer, a gate a layer, with directions stored from the training part of every task."""
+
+    name: ClassVar[str] = "sfao"
+    Options: ClassVar[type[MethodOptions]] = SFAOOptions
+    optimizer: SFAO
+
+    def __init__(self, model: nn.Module, training: Training, options: SFAOOptions) -> None:
+        self.options = options
+        super().__init__(model, training, options)
+        #: Decisions up to the end of the first task, while there was nothing to compare with.
+        self.first_decisions: dict[str, dict[str, int]] = {}
+
+    def make_optimizer(self) -> SFAO:
+        gate = self.options.of_gate()
+        return SFAO(layer_groups(self.model), **self.descent(), seed=self.training.seed, **gate)
+
+    def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
+        self.optimizer.consolidate(
+            TaskView(self.model, task.outputs),
+            self.batches(task, generator),
+            cross_entropy,
+            target=self.options.target,
+            per=self.options.per,
+            limit=self.options.limit,
+        )
+        self.first_decisions = self.first_decisions or self.decisions
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.optimizer.memory_bytes
+
+    @property
+    def decisions(self) -> dict[str, dict[str, int]]:
+        return self.optimizer.counts
+
+    def concerns(self) -> list[str]:
+        return [*self._concerns_about_decisions(), *self._concerns_about_memory()]
+
+    def _concerns_about_decisions(self) -> list[str]:
+        later = {layer: _difference(self.decisions[layer], first) for layer, first in self.first_decisions.items()}
+        gated = {layer: counts for layer, counts in later.items() if _decided(counts)}
+        if gated and all(counts["accept"] == _decided(counts) for counts in gated.values()):
+            return [
+                "sfao: every gradient after the first task was accepted, so every update was that of sgd; "
+                f"`accept_above` is {self.options.accept_above:g}"
+            ]
+        stuck = [layer for layer, counts in gated.items() if counts["discard"] == _decided(counts)]
+        if stuck:
+            return [
+                f"sfao: every gradient of {_named(stuck)} after the first task was discarded, so nothing more was "
+                f"learnt there; `discard_below` is {self.options.discard_below:g}"
+            ]
+        return []
+
+    def _concerns_about_memory(self) -> list[str]:
+        full = [layer for layer in self.optimizer.gate.layers if layer.memory.spans_everything]
+        return [
+            f"sfao: the memory of {_named([layer.name])} spans all its {layer.memory.size} parameters, so a "
+            f"projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
+            for layer in full
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "first_decisions": self.first_decisions}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.first_decisions = {layer: dict(counts) for layer, counts in state["first_decisions"].items()}
+
+
+def _difference(counts: dict[str, int], earlier: dict[str, int]) -> dict[str, int]:
+    return {name: count - earlier[name] for name, count in counts.items()}
+
+
+def _decided(counts: dict[str, int]) -> int:
+    return sum(count for name, count in counts.items() if name != "zero")
+
+
+def _named(layers: list[str]) -> str:
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(repr, layers))}"

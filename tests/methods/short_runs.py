@@ -1,0 +1,117 @@
+"""Runs of a second: a stream of small images with something to learn, and a loop that can stop anywhere."""
+
+import io
+
+import torch
+
+from sfao.benchmarks.sources import Dataset
+from sfao.benchmarks.split import split
+from sfao.benchmarks.stream import Stream
+from sfao.methods import METHODS, Training
+from sfao.methods.fisher import exact_fisher
+from sfao.methods.method import Method
+from sfao.methods.task_view import TaskView
+from sfao.models import build_model
+
+SIZES = {"mlp": {"hidden": 8}, "cnn": {"fc": 6}}
+
+
+def stream(scenario: str = "domain", per_class: int = 12) -> Stream:
+    """Three tasks of two classes; an image is the pattern of its class under noise."""
+    generator = torch.Generator().manual_seed(5)
+    patterns = torch.randint(0, 160, (6, 1, 4, 4), generator=generator)
+
+    def images(count):
+        labels = torch.arange(6).repeat(count)
+        noise = torch.randint(0, 96, (len(labels), 1, 4, 4), generator=generator)
+        return (patterns[labels] + noise).to(torch.uint8), labels
+
+    train, test = images(per_class), images(4)
+    data = Dataset("small", *train, *test, classes=6, mean=(0.4,), std=(0.3,), complete=True, embedded=False)
+    return split(data, tasks=3, scenario=scenario)
+
+
+def training(**changes) -> Training:
+    usual = {"lr": 0.1, "momentum": 0.0, "momentum_form": "ema", "weight_decay": 0.0}
+    return Training(**{**usual, "batch_size": 5, "epochs": 2, "seed": 3, **changes})
+
+
+def make(name: str, tasks: Stream, options=None, model: str = "mlp", seed: int = 0, **changes) -> Method:
+    method = METHODS[name]
+    network = build_model(model, tasks.input_shape, tasks.outputs, seed, **SIZES[model])
+    return method(network, training(**changes), method.Options(**(options or {})))
+
+
+def events(tasks: Stream, epochs: int = 2):
+    """Everything a loop asks of a method, as functions in their order."""
+
+    def begin(number, task):
+        return lambda method: method.begin_task(number, task)
+
+    def step(task, batch):
+        return lambda method: method.step(*batch, task.outputs)
+
+    def end(number, task):
+        return lambda method: method.end_task(number, task, torch.Generator().manual_seed(number))
+
+    found = []
+    for number, task in enumerate(tasks):
+        found.append(begin(number, task))
+        order = torch.Generator().manual_seed(100 + number)
+        found += [step(task, batch) for _ in range(epochs) for batch in task.train.batches(5, order)]
+        found.append(end(number, task))
+    return found
+
+
+def learn(method: Method, tasks: Stream) -> Method:
+    for event in events(tasks):
+        event(method)
+    return method
+
+
+def way_from_the_first_task(name: str, options, tasks: Stream, model: str) -> float:
+    """How far the later tasks moved the parameters, weighted with the first task's Fisher information."""
+    method, asked = make(name, tasks, options, model), events(tasks)
+    a_task, first = len(asked) // 3, tasks.tasks[0]
+    for event in asked[:a_task]:
+        event(method)
+    parameters = list(method.model.parameters())
+    start = [parameter.detach().clone() for parameter in parameters]
+    fisher = exact_fisher(TaskView(method.model, first.outputs), first.train.batches(100), parameters)
+    for event in asked[a_task:]:
+        event(method)
+    ways = (parameter.detach() - old for parameter, old in zip(parameters, start, strict=True))
+    return sum(float((information * way**2).sum()) for information, way in zip(fisher, ways, strict=True))
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def weights(method: Method) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in method.model.parameters()])
+
+
+def assert_resumes_anywhere(name: str, tasks: Stream, options, model: str = "mlp", **changes) -> None:
+    """A run that is stopped after any of its first events goes on from its state, bit for bit."""
+    asked = events(tasks)
+    a_task = len(asked) // 3
+    whole = learn(make(name, tasks, options, model, **changes), tasks)
+    # In the first task, before, at and after its end, in the second, and just before the very end.
+    for stop in (1, 4, a_task - 1, a_task, a_task + 1, a_task + 4, 2 * a_task, 2 * a_task + 3, len(asked) - 1):
+        first = make(name, tasks, options, model, **changes)
+        for event in asked[:stop]:
+            event(first)
+        saved = through_a_file({"model": first.model.state_dict(), "method": first.state_dict()})
+        second = make(name, tasks, options, model, seed=1, **changes)
+        second.model.load_state_dict(saved["model"])
+        second.load_state_dict(saved["method"])
+        for event in asked[stop:]:
+            event(second)
+        assert torch.equal(weights(second), weights(whole)), stop
+        assert second.decisions == whole.decisions
+        assert second.concerns() == whole.concerns()
+        assert second.memory_bytes == whole.memory_bytes
