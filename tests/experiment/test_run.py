@@ -81,10 +81,12 @@ class StopAt:
         return self.left <= 0
 
 
-def test_a_diverged_run_says_so_and_leaves_a_record(tmp_path):
-    record = execute(config(lr=1e30), tmp_path / "run")
+@pytest.mark.parametrize("method", ["sgd", "sfao"])
+@pytest.mark.parametrize("batch_size", [40, 150])  # with the larger one, a task is over before a line of telemetry
+def test_a_diverged_run_says_so_and_leaves_a_record(tmp_path, method, batch_size):
+    record = execute(config(method, lr=1e30, batch_size=batch_size), tmp_path / "run")
     assert record.status == "diverged"
-    assert "the loss was" in record.error
+    assert "the loss was" in record.error or "must be finite" in record.error
     assert record.metrics == {}
     assert load_record(tmp_path / "run").status == "diverged"
 

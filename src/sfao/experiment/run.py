@@ -23,6 +23,7 @@ from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
 from sfao.metrics import summary
 from sfao.models import build_model
+from sfao.optim.gated_layers import NonFiniteGradient
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
@@ -107,7 +108,7 @@ class Run:
                 self.position.initial = self._accuracies()
             while self.position.task < len(self.stream):
                 self._learn_task(report, stopping)
-        except Diverged as error:
+        except (Diverged, NonFiniteGradient) as error:
             return self._finish("diverged", str(error))
         return self._finish("done")
 
@@ -122,6 +123,7 @@ class Run:
             batches = epoch_batches(taught, config.batch_size, config.seed, label, self.device, at.batch)
             began, first = time.monotonic(), at.steps
             self.model.train()
+            loss = None  # there are no batches left when the run was stopped after the last one of an epoch
             for inputs, targets, outputs in batches:
                 loss = self.method.step(inputs, targets, outputs)
                 at.steps += 1
@@ -133,6 +135,8 @@ class Run:
                     raise Interrupted
                 if time.monotonic() - self._saved > self.checkpoint_seconds:
                     self._save()
+            if loss is not None:
+                self._check_finite(loss)
             at.stepping += time.monotonic() - began
             at.epoch, at.batch = at.epoch + 1, 0
         self.method.end_task(at.task, task, seeded(config.seed, f"end of stream task {at.task}"))
@@ -145,9 +149,7 @@ class Run:
         return accuracies(self.model, self.stream, self.config.evaluate, self.device)
 
     def _tell(self, loss: Tensor, report: Report, rate: float) -> None:
-        at, value = self.position, float(loss)
-        if not isfinite(value):
-            raise Diverged(f"the loss was {value} at step {at.steps}, in task {at.task + 1}")
+        at, value = self.position, self._check_finite(loss)
         layers = self.method.decisions
         self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=value, decisions=layers)
         totals: dict[str, int] = {}
@@ -159,6 +161,12 @@ class Run:
                 at.task, len(self.stream), at.epoch, self.config.epochs, at.steps, self.total_steps, rate, value, totals
             )
         )
+
+    def _check_finite(self, loss: Tensor) -> float:
+        value = float(loss)
+        if not isfinite(value):
+            raise Diverged(f"the loss was {value} at step {self.position.steps}, in task {self.position.task + 1}")
+        return value
 
     @property
     def total_steps(self) -> int:

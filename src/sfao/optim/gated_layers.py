@@ -25,6 +25,10 @@ OPTION_NAMES = tuple(DEFAULTS)
 PLANNED_OPTIONS = ("storage", "rank", "memory_dtype")
 
 
+class NonFiniteGradient(ValueError):  # noqa: N818, it names what was found
+    """A gradient with an entry that is no number: training has diverged."""
+
+
 class GatedLayers:
     """What :class:`sfao.Gate` and :class:`sfao.SFAO` have in common: layers with memories, and what is done to them."""
 
@@ -355,7 +359,7 @@ def _gated(layer: Layer, gradient: LayerGradient) -> Decision | None:
 
 def _check_finite(layer: Layer, gradient: LayerGradient) -> None:
     if not gradient.is_finite:
-        raise ValueError(f"the gradient of layer {layer.name!r} must be finite, got {gradient.norm}")
+        raise NonFiniteGradient(f"the gradient of layer {layer.name!r} must be finite, got {gradient.norm}")
 
 
 def _read_layer(layer: Layer, saved: dict[str, Any]) -> tuple[Memory, dict[str, int]]:
