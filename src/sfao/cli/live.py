@@ -11,10 +11,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sfao.experiment.pool import Event, Skipped, Started, Watch
+from sfao.experiment.pool import Event, Skipped, Watch
 from sfao.experiment.record import Record
 from sfao.experiment.run import Update
-from sfao.experiment.worker import Failure, Job
+from sfao.experiment.worker import Begun, Failure, Job
 
 STYLES = {
     "waiting": "dim",
@@ -38,7 +38,7 @@ class Line:
     share: float = 0.0
 
     def hear(self, event: Event) -> None:
-        if isinstance(event, Started):
+        if isinstance(event, Begun):
             self.state, self.detail = "running", "starting"
         elif isinstance(event, Update):
             self.share, self.detail = event.step / event.steps, progress(event)
@@ -106,7 +106,7 @@ def _logged(lines: dict[Path, Line], console: Console) -> Watch:
     def hear(job: Job, event: Event) -> None:
         line = lines[job.folder]
         line.hear(event)
-        if not isinstance(event, Started | Update):
+        if not isinstance(event, Begun | Update):
             console.print(line.plain, highlight=False, markup=False, soft_wrap=True)
 
     return hear

@@ -15,19 +15,12 @@ from pathlib import Path
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.record import Record
 from sfao.experiment.run import Update
-from sfao.experiment.worker import Assignment, Failure, Job, Message, Stopped, work
+from sfao.experiment.worker import Assignment, Begun, Failure, Job, Message, Stopped, work
 
 #: Seconds between two looks at whether to stop.
 LOOK_SECONDS = 0.1
 #: Seconds that runs have to save their state once they are asked to stop.
 GRACE_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class Started:
-    """A worker took the run."""
-
-    pid: int
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,7 @@ class Skipped:
 
 
 #: What the watcher of a pool hears of a run; the last is its record, or why there is none.
-Event = Started | Update | Skipped | Record | Failure
+Event = Begun | Update | Skipped | Record | Failure
 Watch = Callable[[Job, Event], None]
 
 
@@ -81,6 +74,7 @@ class _Worker:
     pipe: Connection
     #: Index of the job it is doing.
     job: int
+    begun: bool = False
 
 
 class _Pool:
@@ -102,10 +96,8 @@ class _Pool:
             self._assign(worker)
 
     def _assign(self, worker: _Worker) -> None:
-        worker.job = self._waiting.popleft()
-        job = self.jobs[worker.job]
-        _tell(worker, Assignment(job, self.data_root, self.resume))
-        self.watch(job, Started(worker.process.pid or 0))
+        worker.job, worker.begun = self._waiting.popleft(), False
+        _tell(worker, Assignment(self.jobs[worker.job], self.data_root, self.resume))
 
     def listen(self, seconds: float) -> None:
         """Handle what the workers have to tell within this time."""
@@ -118,7 +110,8 @@ class _Pool:
             message: Message = worker.pipe.recv()
         except (EOFError, OSError):
             message = _died(worker.process)
-        if isinstance(message, Update):
+        if isinstance(message, Begun | Update):
+            worker.begun = True
             self.watch(self.jobs[worker.job], message)
         elif isinstance(message, Record):
             self._end(worker, message)
@@ -149,7 +142,10 @@ class _Pool:
     def stop(self) -> None:
         """Ask every run to save its state; those that end in time end well, the others have their last checkpoint."""
         for worker in self.busy:
-            _tell(worker, Stopped())
+            if worker.begun:
+                _tell(worker, Stopped())
+            else:
+                worker.process.kill()  # still loading its libraries: nothing to save
         deadline = time.monotonic() + GRACE_SECONDS
         while self.busy and (left := deadline - time.monotonic()) > 0:
             for pipe in wait([worker.pipe for worker in self.busy], timeout=left):
@@ -177,7 +173,7 @@ def _tell(worker: _Worker, message: Assignment | Stopped | None) -> None:
 
 def _still_running(worker: _Worker) -> bool:
     try:
-        return isinstance(worker.pipe.recv(), Update)
+        return isinstance(worker.pipe.recv(), Begun | Update)
     except (EOFError, OSError):
         return False
 

@@ -41,6 +41,11 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """The worker is up and has taken the run."""
+
+
+@dataclass(frozen=True)
 class Failure:
     """A run that ended in an exception: what to say, and what to debug with."""
 
@@ -54,7 +59,7 @@ class Stopped:
 
 
 #: What a worker tells: how a run goes on, or how it ended.
-Message = Update | Record | Failure | Stopped
+Message = Begun | Update | Record | Failure | Stopped
 
 
 def work(pipe: Connection, threads: int) -> None:
@@ -70,6 +75,7 @@ def work(pipe: Connection, threads: int) -> None:
     threading.Thread(target=_listen, args=(pipe, inbox, stop), daemon=True).start()
     try:
         while (assignment := inbox.get()) is not None:
+            pipe.send(Begun())
             ending = _do(assignment, _Throttled(pipe.send), stop)
             pipe.send(ending)
             if not isinstance(ending, Record):
