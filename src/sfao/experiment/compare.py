@@ -68,19 +68,32 @@ def _checked(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: boo
     check_out(out, jobs)
     for job in jobs:
         check_folder(job.folder, job.config, resume=resume)
+        _check_free(job.folder)
     dataset = load_dataset(BENCHMARKS[jobs[0].config.benchmark].dataset, data_root)
     _rehearse(jobs, dataset)
     return dataset
 
 
+def _check_free(folder: Path) -> None:
+    if (folder / LOCK).exists():
+        with _locked(folder, "running"):
+            pass
+
+
 @contextmanager
 def _held(out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / LOCK)
+    with _locked(out, "comparing"):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, doing: str) -> Iterator[None]:
+    lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise FolderError(f"`out` must be free, but another process is comparing in {out}") from error
+        raise FolderError(f"`out` must be free, but another process is {doing} in {folder}") from error
     try:
         yield
     finally:
@@ -91,7 +104,7 @@ def check_out(out: Path, jobs: Sequence[Job]) -> None:
     """Refuse a folder that is no place for this comparison; more methods or seeds may join one that is there."""
     if out.exists() and not out.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {out}")
-    if not out.exists() or all(path.name.startswith(".") for path in out.iterdir()):
+    if not out.exists() or all(_nothing(path) for path in out.iterdir()):
         return
     if (out / CONFIG).exists():
         raise FolderError(f"`out` must be new or hold a comparison, but {out} holds a single run")
@@ -103,6 +116,11 @@ def check_out(out: Path, jobs: Sequence[Job]) -> None:
         held = read_yaml(folder / CONFIG).get("benchmark")
         if held != benchmark:
             raise FolderError(f"`out` must be new or hold runs of {benchmark}, but {folder} is of {held}")
+
+
+def _nothing(path: Path) -> bool:
+    """Hidden, or a folder of hidden files: all that a process may leave that is killed as it begins."""
+    return path.name.startswith(".") or (path.is_dir() and all(_nothing(inside) for inside in path.iterdir()))
 
 
 def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
