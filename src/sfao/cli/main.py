@@ -2,6 +2,10 @@
 
 import typer
 
+from sfao.cli.compare import compare
+from sfao.cli.data import data
+from sfao.cli.demo import demo
+from sfao.cli.list import list_all
 from sfao.cli.run import run
 
 app = typer.Typer(
@@ -10,12 +14,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(demo)
 app.command()(run)
-
-
-@app.callback()
-def sfao() -> None:
-    """Keeps `run` a command of its own while it is the only one."""
+app.command()(compare)
+app.command("list")(list_all)
+app.add_typer(data, name="data")
 
 
 def main() -> None:

@@ -4,9 +4,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 
@@ -14,6 +18,25 @@ FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 def say_json(value: Any) -> None:
     json.dump(value, sys.stdout, indent=2)
     sys.stdout.write("\n")
+
+
+def console() -> "Console":
+    """Where tables go; a file or a pipe has no width that they would have to keep to."""
+    from rich.console import Console
+
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal else Console(highlight=False, width=120)
+
+
+def table(*headings: str) -> "Table":
+    """A plain table whose first column, the names, is never cut."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for number, heading in enumerate(headings):
+        made.add_column(heading, no_wrap=number == 0, overflow="fold")
+    return made
 
 
 def fail(message: str, code: int) -> typer.Exit:

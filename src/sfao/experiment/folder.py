@@ -21,23 +21,40 @@ def occupied(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Recor
     """Hold the folder for this run; yields the record if the run is finished already.
 
     A FolderError when another process holds it, when it holds a different run, or when it holds an unfinished
-    one and `resume` was not asked for. Nothing is written into a folder that is refused.
+    one and `resume` was not asked for. Nothing is written into a folder that is refused. A run that failed is
+    done again.
     """
-    if folder.exists() and not folder.is_dir():
-        raise FolderError(f"`out` must be a folder, got the file {folder}")
-    _check_contents(folder, config, resume)
+    check_folder(folder, config, resume=resume)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / LOCK, timeout=0):
-            _check_contents(folder, config, resume)
+            check_folder(folder, config, resume=resume)
             write_text(folder / CONFIG, yaml.safe_dump(config.model_dump(), sort_keys=False))
-            yield load_record(folder) if (folder / RECORD).exists() else None
+            finished = finished_record(folder)
+            if finished is None:  # what failed goes on from its checkpoint if it left one
+                (folder / RECORD).unlink(missing_ok=True)
+            yield finished
     except Timeout as error:
         raise FolderError(f"`out` must be free, but another process is running in {folder}") from error
 
 
-def _check_contents(folder: Path, config: RunConfig, resume: bool) -> None:
-    if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
+def finished_record(folder: Path) -> Record | None:
+    """The record of a run that ended, well or diverged; None when it failed, or left none."""
+    if not (folder / RECORD).exists():
+        return None
+    try:
+        record = load_record(folder)
+    except ValueError as error:
+        raise FolderError(str(error)) from error
+    return None if record.status == "failed" else record
+
+
+def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
+    """Refuse a folder that this run must not be done in; nothing is written."""
+    if folder.exists() and not folder.is_dir():
+        raise FolderError(f"`out` must be a folder, got the file {folder}")
+    # Hidden files are the lock, and what a killed process had begun to write.
+    if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
         return
     if not (folder / CONFIG).exists():
         raise FolderError(f"`out` must be new or hold a run, but {folder} holds other files")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sfao.benchmarks.sources import Dataset
 from sfao.experiment.files import write_json
 
 RECORD = "record.json"
@@ -51,6 +52,17 @@ def load_record(folder: Path) -> Record:
         return Record(**json.loads(path.read_text()))
     except (json.JSONDecodeError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must be the record of a run, but reading it failed: {error}") from error
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Which data the numbers are from: results on a part of it are never to be read as results on all of it."""
+    return {
+        "name": dataset.name,
+        "train": len(dataset.train_labels),
+        "test": len(dataset.test_labels),
+        "complete": dataset.complete,
+        "embedded": dataset.embedded,
+    }
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.evaluation import accuracies
-from sfao.experiment.record import Record, versions, weights_digest
+from sfao.experiment.record import Record, describe, versions, weights_digest
 from sfao.experiment.schedule import epoch_batches, steps_an_epoch
 from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
@@ -221,20 +220,10 @@ class Run:
             weights_sha256=weights_digest(self.model),
             warnings=at.warnings,
             error=error,
-            data=self._data(),
+            data=describe(self.dataset),
             config=config.model_dump(),
             versions=versions(config.device),
         )
         record.save(self.folder)
         remove_checkpoints(self.folder)
         return record
-
-    def _data(self) -> dict[str, Any]:
-        data = self.dataset
-        return {
-            "name": data.name,
-            "train": len(data.train_labels),
-            "test": len(data.test_labels),
-            "complete": data.complete,
-            "embedded": data.embedded,
-        }

@@ -1,0 +1,126 @@
+"""sfao compare: methods x seeds on one benchmark, in parallel."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.cli.run import stop_signals
+from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
+
+if TYPE_CHECKING:
+    from sfao.experiment.record import Record
+    from sfao.experiment.worker import Job
+    from sfao.reports.comparison import Comparison
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting, such as epochs=1, or sgd:lr=0.1 for one method alone. Repeatable."),
+]
+
+
+def compare(
+    benchmark: Annotated[str, typer.Argument(help="Which benchmark; see `sfao list`.")],
+    methods: Annotated[str, typer.Option(help="Which methods, with commas between; see `sfao list`.")],
+    seeds: Annotated[str, typer.Option(help="How many seeds (5 is 0 to 4), or which (3,7).")] = "5",
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs. [default: runs/BENCHMARK]")] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings for all.")] = None,
+    settings: Sets = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time. [default: as many as cores]", min=1)] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Run methods x seeds in parallel and compare them; what is finished already is not run again."""
+    with spoken_errors(debug):
+        from sfao.experiment.config import parse_setting
+        from sfao.experiment.plan import parse_methods, parse_seeds, plan
+
+        out = out or Path("runs") / benchmark
+        chosen = dict(parse_setting(text) for text in settings or [])
+        planned = plan(benchmark, parse_methods(methods), parse_seeds(seeds), out, file=config, settings=chosen)
+        compare_and_tell(
+            planned,
+            out,
+            data_root=data_root,
+            resume=resume,
+            workers=jobs,
+            threads=threads,
+            quiet=quiet,
+            as_json=as_json,
+            debug=debug,
+        )
+
+
+def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
+    """Do the runs in view of the user, leave and show the table; exit code 1 when a run failed or diverged."""
+    from sfao.cli.live import live_lines
+    from sfao.experiment.compare import compare
+    from sfao.reports.comparison import comparison
+
+    tracebacks: list[str] = []
+    with stop_signals() as stopping, live_lines(jobs, shown=not (quiet or as_json)) as watch:
+        records = compare(jobs, out, watch=_noting(watch, tracebacks), stopping=stopping, **how)
+    compared = comparison(records)
+    summary = write_results(compared, records, out)
+    if as_json:
+        say_json(summary)
+    elif not quiet:
+        tell(compared, records, out)
+    if debug:
+        typer.echo("\n".join(tracebacks), err=True)
+    troubled = [record for record in records if record.status != "done"]
+    if troubled:
+        first = troubled[0]
+        raise fail(
+            f"{len(troubled)} of {len(records)} runs did not end well; "
+            f"{first.method} seed {first.seed} {first.status}: {first.error}",
+            FAILED,
+        )
+
+
+def _noting(watch: Any, tracebacks: list[str]) -> Any:
+    from sfao.experiment.worker import Failure
+
+    def hear(job: "Job", event: object) -> None:
+        if isinstance(event, Failure):
+            tracebacks.append(event.traceback)
+        watch(job, event)
+
+    return hear
+
+
+def write_results(compared: "Comparison", records: "list[Record]", out: Path) -> dict[str, Any]:
+    """comparison.json and comparison.md, each whole or not at all; returns what the first one holds."""
+    from sfao.experiment.files import write_json, write_text
+    from sfao.reports.comparison_views import as_json, as_markdown
+
+    runs = [
+        {
+            "folder": f"{record.method}-{record.seed}",
+            **{name: getattr(record, name) for name in ("method", "seed", "status", "error")},
+        }
+        for record in records
+    ]
+    summary = {**as_json(compared), "runs": runs}
+    write_json(out / "comparison.json", summary)
+    write_text(out / "comparison.md", as_markdown(compared))
+    return summary
+
+
+def tell(compared: "Comparison", records: "list[Record]", out: Path) -> None:
+    from sfao.reports.comparison_views import show
+
+    screen = console()
+    show(compared, screen)
+    for record in records:
+        if record.status != "done":
+            line = f"{record.method} seed {record.seed} {record.status}: {record.error}"
+            screen.print(line, style="red", markup=False)
+    for path in (out / "comparison.json", out / "comparison.md", out / "METHOD-SEED/record.json"):
+        screen.print(str(path), markup=False, soft_wrap=True)

@@ -1,0 +1,126 @@
+"""sfao data: what data there is, get it, check it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors, table
+
+if TYPE_CHECKING:
+    from sfao.benchmarks.fetching.progress import Progress
+    from sfao.benchmarks.fetching.verify import FileResult
+
+data = typer.Typer(help="The data of the benchmarks: list, get, verify.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Which dataset; see `sfao data list`.")]
+Root = Annotated[
+    Path | None, typer.Option("--data-root", help="Where the data lie. [default: $SFAO_DATA or the cache]")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")]
+
+
+@data.command("list")
+def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = False) -> None:
+    """All datasets, and where they lie on this machine."""
+    with spoken_errors(debug):
+        from sfao.benchmarks.fetching.listing import list_datasets
+
+        found = [asdict(entry) for entry in list_datasets(data_root)]
+    if as_json:
+        say_json([{**entry, "where": entry["where"] and str(entry["where"])} for entry in found])
+        return
+    rows = table("name", "train", "test", "classes", "download", "where")
+    for entry in found:
+        download = f"{entry['download'] / 1e6:.0f} MB" if entry["download"] else "embedded"
+        where = str(entry["where"]) if entry["where"] else f"not here: sfao data get {entry['name']}"
+        counts = (f"{entry[count]:,}" for count in ("train", "test", "classes"))
+        rows.add_row(entry["name"], *counts, download, where, style=None if entry["where"] else "dim")
+    console().print(rows)
+
+
+@data.command()
+def get(
+    name: Name, data_root: Root = None, quiet: Quiet = False, as_json: AsJson = False, debug: Debug = False
+) -> None:
+    """Fetch a dataset from its mirrors and check it; what is there already is left alone."""
+    with spoken_errors(debug), bars(shown=not (quiet or as_json)) as progress:
+        from sfao.benchmarks.fetching.get import get as fetch
+
+        _check_name(name)
+        results = fetch(name, data_root, progress=progress)
+    _tell(results, quiet, as_json)
+
+
+@data.command()
+def verify(
+    name: Annotated[str | None, typer.Argument(help="Which dataset. [default: all that are here]")] = None,
+    data_root: Root = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Check files against what was published; exit code 1 when one is missing, partial or differs."""
+    with spoken_errors(debug):
+        from sfao.benchmarks.fetching.listing import list_datasets
+        from sfao.benchmarks.fetching.verify import Status
+        from sfao.benchmarks.fetching.verify import verify as check
+
+        if name is not None:
+            _check_name(name)
+        names = [name] if name else [entry.name for entry in list_datasets(data_root) if entry.where]
+        results = [result for each in names for result in check(each, data_root)]
+    _tell(results, quiet, as_json)
+    wrong = [result for result in results if result.status is not Status.OK]
+    if wrong:
+        first = wrong[0]
+        raise fail(f"{len(wrong)} of {len(results)} files are not as published; {first.path} is {first.status}", FAILED)
+
+
+def _check_name(name: str) -> None:
+    from sfao.benchmarks.names import check_name
+    from sfao.experiment.errors import ConfigError
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _tell(results: "list[FileResult]", quiet: bool, as_json: bool) -> None:
+    rows = [{"path": str(result.path), "status": str(result.status), "detail": result.detail} for result in results]
+    if as_json:
+        say_json(rows)
+    elif not quiet:
+        _show(rows)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red"}
+    files = table("status", "file", "detail")
+    for row in rows:
+        files.add_row(f"[{styles[row['status']]}]{row['status']}[/]", row["path"], row["detail"])
+    console().print(files)
+
+
+@contextmanager
+def bars(shown: bool) -> "Iterator[Progress]":
+    """A bar for every piece of work that reports."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as display:
+        known: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            if what not in known:
+                known[what] = display.add_task(what, total=total)
+            display.update(known[what], completed=done, total=total)
+
+        yield progress

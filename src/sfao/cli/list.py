@@ -1,0 +1,81 @@
+"""sfao list: what there is to run."""
+
+import inspect
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.cli.terminal import console, say_json, spoken_errors, table
+
+if TYPE_CHECKING:
+    from sfao.methods import Method
+
+
+def list_all(
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Benchmarks, methods with their options, models with their sizes."""
+    with spoken_errors(debug):
+        known = everything()
+        if as_json:
+            say_json(known)
+        else:
+            show(known)
+
+
+def everything() -> dict[str, dict[str, Any]]:
+    from sfao.benchmarks.suite import BENCHMARKS
+    from sfao.methods import METHODS
+    from sfao.models import MODELS
+
+    return {
+        "benchmarks": {
+            name: {"data": b.dataset, "kind": b.kind, "tasks": b.tasks, "settings": b.settings}
+            for name, b in BENCHMARKS.items()
+        },
+        "methods": {
+            name: {"about": about(method), "options": method.Options().model_dump(mode="json")}
+            for name, method in METHODS.items()
+        },
+        "models": {name: {"sizes": sizes(build)} for name, build in MODELS.items()},
+    }
+
+
+def about(method: "type[Method]") -> str:
+    """The first line that a method, or else its file, says about itself."""
+    text = method.__dict__.get("__doc__") or sys.modules[method.__module__].__doc__ or ""
+    return text.strip().partition("\n")[0]
+
+
+def sizes(build: Any) -> dict[str, Any]:
+    parameters = list(inspect.signature(build).parameters.values())[2:]  # after the input shape and the outputs
+    return {p.name: None if p.default is inspect.Parameter.empty else p.default for p in parameters}
+
+
+def show(known: dict[str, dict[str, Any]]) -> None:
+    benchmarks = table("benchmark", "data", "kind", "tasks", "model and settings")
+    for name, entry in known["benchmarks"].items():
+        settings = dict(entry["settings"])
+        chosen = f"{_named(settings.pop('model'))} {_pairs(settings)}"
+        benchmarks.add_row(name, entry["data"], entry["kind"], str(entry["tasks"]), chosen)
+    methods = table("method", "what it is", "options")
+    for name, entry in known["methods"].items():
+        methods.add_row(name, entry["about"], _pairs(entry["options"]))
+    models = table("model", "sizes")
+    for name, entry in known["models"].items():
+        models.add_row(name, _pairs(entry["sizes"]))
+    screen = console()
+    for each in (benchmarks, methods, models):
+        screen.print(each, "")
+    screen.print("Change what you like: --set epochs=1 --set model.hidden=784 --set options.NAME=VALUE")
+
+
+def _named(model: dict[str, Any]) -> str:
+    sizes = {name: value for name, value in model.items() if name != "name"}
+    return f"{model['name']} {_pairs(sizes)}".strip()
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())

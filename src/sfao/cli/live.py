@@ -1,0 +1,142 @@
+"""Many runs on one screen: a line each, while they go on."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sfao.experiment.pool import Event, Skipped, Watch
+from sfao.experiment.record import Record
+from sfao.experiment.run import Update
+from sfao.experiment.worker import Begun, Failure, Job
+
+STYLES = {
+    "waiting": "dim",
+    "running": "cyan",
+    "done": "green",
+    "skipped": "green",
+    "diverged": "yellow",
+    "failed": "red",
+}
+#: When there are more runs than lines, those further back are counted instead of shown.
+IMPORTANCE = ("running", "failed", "diverged", "waiting", "done", "skipped")
+
+
+@dataclass
+class Line:
+    """What is known of a run."""
+
+    job: Job
+    state: str = "waiting"
+    detail: str = ""
+    share: float = 0.0
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Begun):
+            self.state, self.detail = "running", "starting"
+        elif isinstance(event, Update):
+            self.share, self.detail = event.step / event.steps, progress(event)
+        elif isinstance(event, Failure):
+            self.state, self.detail = "failed", event.error
+        elif isinstance(event, Skipped):
+            self.state, self.detail = "skipped", f"finished before: {ending(event.record)}"
+        else:
+            self.state, self.detail = event.status, ending(event)
+
+    @property
+    def cells(self) -> tuple[RenderableType, ...]:
+        config = self.job.config
+        running = self.state == "running"
+        shown = ProgressBar(total=1.0, completed=self.share, width=20) if running else Text("")
+        style = STYLES[self.state]
+        return (
+            config.method,
+            f"seed {config.seed}",
+            Text(self.state, style),
+            shown,
+            Text(self.detail, overflow="ellipsis"),
+        )
+
+    @property
+    def plain(self) -> str:
+        config = self.job.config
+        return f"{config.method} seed {config.seed}: {self.state}{': ' * bool(self.detail)}{self.detail}"
+
+
+def progress(update: Update) -> str:
+    """Where a run is, how fast, and how its gate decided so far."""
+    total = sum(update.decisions.values())
+    rates = [f"{name} {count / total:.0%}" for name, count in update.decisions.items() if count]
+    where = f"task {update.task + 1}/{update.tasks} epoch {update.epoch + 1}/{update.epochs}"
+    return "  ".join([where, f"{update.steps_a_second:.0f} it/s", *rates])
+
+
+def ending(record: Record) -> str:
+    if record.status != "done":
+        return f"{record.status}, {record.error}" if record.status == "failed" else record.error
+    return f"accuracy {record.metrics['average_accuracy']:.3f}, {record.seconds:.1f} s"
+
+
+@contextmanager
+def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
+    """A screen that is kept up to date on a terminal; elsewhere, a line whenever a run ends."""
+    console = Console(stderr=True)
+    lines = {job.folder: Line(job) for job in jobs}
+
+    def hear(job: Job, event: Event) -> None:
+        lines[job.folder].hear(event)
+
+    if not shown:
+        yield lambda job, event: None
+    elif console.is_terminal:
+        screen = _Screen(lines, console)
+        with Live(screen, console=console, refresh_per_second=5, transient=True):
+            yield hear
+    else:
+        yield _logged(lines, console)
+
+
+def _logged(lines: dict[Path, Line], console: Console) -> Watch:
+    def hear(job: Job, event: Event) -> None:
+        line = lines[job.folder]
+        line.hear(event)
+        if not isinstance(event, Begun | Update):
+            console.print(line.plain, highlight=False, markup=False, soft_wrap=True)
+
+    return hear
+
+
+class _Screen:
+    """Drawn anew whenever rich asks for it."""
+
+    def __init__(self, lines: dict[Path, Line], console: Console) -> None:
+        self.lines, self.console = lines, console
+
+    def __rich__(self) -> Table:
+        lines = list(self.lines.values())
+        visible = select(lines, self.console.height - 2)
+        table = Table.grid(padding=(0, 2))
+        for _ in range(5):
+            table.add_column(no_wrap=True)
+        for line in visible:
+            table.add_row(*line.cells)
+        if len(visible) < len(lines):
+            table.add_row("", "", Text(f"and {len(lines) - len(visible)} more", "dim"))
+        ended = sum(line.state not in ("waiting", "running") for line in lines)
+        table.add_row(Text(f"{ended}/{len(lines)}", "bold"), Text("runs"))
+        return table
+
+
+def select(lines: list[Line], height: int) -> list[Line]:
+    """The most important lines that fit, in their own order."""
+    if len(lines) <= height:
+        return lines
+    ranked = sorted(lines, key=lambda line: IMPORTANCE.index(line.state))[: max(1, height - 1)]
+    chosen = {id(line) for line in ranked}
+    return [line for line in lines if id(line) in chosen]

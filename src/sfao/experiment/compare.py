@@ -1,0 +1,156 @@
+"""A comparison: the runs of a plan, done in parallel, those done before left alone."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from sfao.benchmarks.sources import Dataset, load_dataset
+from sfao.benchmarks.suite import BENCHMARKS
+from sfao.experiment.config import read_yaml
+from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.folder import CONFIG, LOCK, check_folder, finished_record, occupied
+from sfao.experiment.pool import Event, Skipped, Watch, run_all
+from sfao.experiment.record import Record, describe, versions
+from sfao.experiment.run import Run
+from sfao.experiment.worker import Failure, Job
+
+#: What the comparison as a whole leaves beside the folders of its runs.
+RESULTS = ("comparison.json", "comparison.md")
+
+
+def compare(
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    data_root: Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    threads: int = 1,
+    watch: Watch = lambda job, event: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> list[Record]:
+    """Do the jobs that are not done yet, and return the records of all, in their order.
+
+    Whatever can be wrong with settings, data or folders is found before anything runs or is written. A run that
+    fails leaves a record that says so, and is done again by the next comparison.
+    """
+    dataset = _checked(jobs, out, data_root, resume)
+    records = {job.folder: record for job in jobs if (record := finished_record(job.folder)) is not None}
+    left = [job for job in jobs if job.folder not in records]
+
+    def heard(job: Job, event: Event) -> None:
+        if isinstance(event, Failure):
+            records[job.folder] = _leave_failure(job, event, dataset)
+        elif isinstance(event, Record):
+            records[job.folder] = event
+        watch(job, event)
+
+    with _held(out):
+        for job in jobs:
+            if job.folder in records:
+                watch(job, Skipped(records[job.folder]))
+        run_all(
+            left,
+            workers=workers,
+            threads=threads,
+            data_root=data_root,
+            resume=resume,
+            watch=heard,
+            stopping=stopping,
+        )
+    return [records[job.folder] for job in jobs]
+
+
+def _checked(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: bool) -> Dataset:
+    """The dataset of jobs that can be done in their folders with it; whatever is wrong raises what says so."""
+    check_out(out, jobs)
+    for job in jobs:
+        check_folder(job.folder, job.config, resume=resume)
+        _check_free(job.folder)
+    dataset = load_dataset(BENCHMARKS[jobs[0].config.benchmark].dataset, data_root)
+    _rehearse(jobs, dataset)
+    return dataset
+
+
+def _check_free(folder: Path) -> None:
+    if (folder / LOCK).exists():
+        with _locked(folder, "running"):
+            pass
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    out.mkdir(parents=True, exist_ok=True)
+    with _locked(out, "comparing"):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, doing: str) -> Iterator[None]:
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise FolderError(f"`out` must be free, but another process is {doing} in {folder}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_out(out: Path, jobs: Sequence[Job]) -> None:
+    """Refuse a folder that is no place for this comparison; more methods or seeds may join one that is there."""
+    if out.exists() and not out.is_dir():
+        raise FolderError(f"`out` must be a folder, got the file {out}")
+    if not out.exists() or all(_nothing(path) for path in out.iterdir()):
+        return
+    if (out / CONFIG).exists():
+        raise FolderError(f"`out` must be new or hold a comparison, but {out} holds a single run")
+    runs = sorted(path.parent for path in out.glob(f"*/{CONFIG}"))
+    if not runs and not any((out / name).exists() for name in RESULTS):
+        raise FolderError(f"`out` must be new or hold a comparison, but {out} holds other files")
+    benchmark = jobs[0].config.benchmark
+    for folder in runs:
+        held = read_yaml(folder / CONFIG).get("benchmark")
+        if held != benchmark:
+            raise FolderError(f"`out` must be new or hold runs of {benchmark}, but {folder} is of {held}")
+
+
+def _nothing(path: Path) -> bool:
+    """Hidden, or a folder of hidden files: all that a process may leave that is killed as it begins."""
+    return path.name.startswith(".") or (path.is_dir() and all(_nothing(inside) for inside in path.iterdir()))
+
+
+def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
+    """Set up each method once and throw it away: some settings are only wrong together with data and device."""
+    for method in dict.fromkeys(job.config.method for job in jobs):
+        job = next(job for job in jobs if job.config.method == method)
+        try:
+            Run(job.config, dataset, job.folder)
+        except (ValueError, RuntimeError, TypeError, AssertionError) as error:
+            raise ConfigError(f"{method}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:
+    """The record of a run that failed, in its folder unless that is taken or cannot be written."""
+    config = job.config
+    record = Record(
+        benchmark=config.benchmark,
+        scenario=config.scenario,
+        method=config.method,
+        seed=config.seed,
+        status="failed",
+        error=failure.error,
+        data=describe(dataset),
+        config=config.model_dump(),
+        versions=versions(config.device),
+    )
+    try:
+        with occupied(job.folder, config, resume=True) as finished:
+            if finished is None:
+                record.save(job.folder)
+    except (FolderError, OSError):
+        pass  # the caller hears of the failure all the same
+    return record

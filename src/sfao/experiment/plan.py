@@ -1,0 +1,94 @@
+"""Which runs a comparison consists of: methods x seeds, configured so that every mistake is found at once."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sfao.experiment.config import RunConfig, configure
+from sfao.experiment.errors import ConfigError
+from sfao.experiment.worker import Job
+from sfao.gating.options import check_choice
+from sfao.methods import METHODS
+
+
+def plan(
+    benchmark: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    file: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """A job for every method and seed, in `out/METHOD-SEED`; a ConfigError for the first setting that is wrong.
+
+    `settings` are dotted names; one that starts with a method and a colon is for that method alone.
+    """
+    _check_list("methods", methods)
+    _check_list("seeds", seeds)
+    for method in methods:
+        _check_choice("methods", method, tuple(METHODS))
+    shared, own = _by_method(settings or {}, methods)
+    jobs = []
+    for method in methods:
+        for seed in seeds:
+            config = _configured(benchmark, method, seed, file, {**shared, **own[method]})
+            jobs.append(Job(config, out / f"{method}-{seed}"))
+    return jobs
+
+
+def parse_methods(text: str) -> list[str]:
+    """`sgd,ewc` as names."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`5` is how many (0 to 4), `3,7` is which; a single one is `3,`."""
+    parts = [part.strip() for part in text.split(",")]
+    numbers = [int(part) for part in parts if part.isdecimal()]
+    given = [part for part in parts if part]
+    if not numbers or len(numbers) != len(given) or text.strip() == "0":
+        raise ConfigError(f"`seeds` must be how many, such as 5, or which, such as 3,7, got {text!r}")
+    return list(range(numbers[0])) if len(parts) == 1 else numbers
+
+
+def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Settings for all, and {method: settings for it alone}."""
+    shared: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {method: {} for method in methods}
+    for text, value in settings.items():
+        method, colon, name = text.rpartition(":")
+        if colon:
+            _check_choice(f"{text}: the method", method, tuple(methods))
+            own[method][name] = value
+        else:
+            shared[name] = value
+    return shared, own
+
+
+def _configured(benchmark: str, method: str, seed: int, file: Path | None, settings: Mapping[str, Any]) -> RunConfig:
+    asked = {"benchmark": benchmark, "method": method, "seed": seed}
+    try:
+        config = configure(benchmark, method, seed=seed, file=file, settings=settings)
+    except ConfigError as error:
+        raise ConfigError(f"{method}: {error}") from error
+    for name, value in asked.items():
+        found = getattr(config, name)
+        if found != value:
+            raise ConfigError(f"`{name}` must be left to the command, which says {value!r}, got the setting {found!r}")
+    return config
+
+
+def _check_list(name: str, values: Sequence[object]) -> None:
+    if not values:
+        raise ConfigError(f"`{name}` must name at least one, got none")
+    for value in values:
+        if values.count(value) > 1:
+            raise ConfigError(f"`{name}` must name each one once, got {value!r} twice")
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    try:
+        check_choice(name, value, known)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

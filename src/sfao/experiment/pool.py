@@ -1,0 +1,225 @@
+"""Many runs at once, in processes that can die without harm to each other."""
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from sfao.experiment.errors import Interrupted
+from sfao.experiment.record import Record
+from sfao.experiment.run import Update
+from sfao.experiment.worker import Assignment, Begun, Failure, Job, Message, Stopped, work
+
+#: Seconds between two looks at whether to stop.
+LOOK_SECONDS = 0.1
+#: Seconds that runs have to save their state once they are asked to stop.
+GRACE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The run was finished already."""
+
+    record: Record
+
+
+#: What the watcher of a pool hears of a run; the last is its record, or why there is none.
+Event = Begun | Update | Skipped | Record | Failure
+Watch = Callable[[Job, Event], None]
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_all(
+    jobs: Sequence[Job],
+    *,
+    workers: int | None = None,
+    threads: int = 1,
+    data_root: Path | None = None,
+    resume: bool = False,
+    watch: Watch = lambda job, event: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> list[Record | Failure]:
+    """Do all the jobs, `workers` at a time (as many as the cores allow), each on `threads` threads.
+
+    A run that fails, or whose process dies, gives a Failure in its place, and the others go on. When `stopping`
+    says so, the runs save their state and Interrupted is raised.
+    """
+    pool = _Pool(jobs, threads, data_root, resume, watch)
+    try:
+        pool.hire(min(workers or max(1, cores() // threads), len(jobs)))
+        while pool.busy:
+            if stopping():
+                pool.stop()
+                raise Interrupted
+            pool.listen(LOOK_SECONDS)
+    finally:
+        pool.dismiss()
+    return [pool.endings[number] for number in range(len(jobs))]
+
+
+@dataclass
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    #: Index of the job it is doing.
+    job: int
+    begun: bool = False
+
+
+class _Pool:
+    """The workers and what they are doing: a worker without a job left is let go."""
+
+    def __init__(self, jobs: Sequence[Job], threads: int, data_root: Path | None, resume: bool, watch: Watch) -> None:
+        self.jobs, self.threads, self.watch = jobs, threads, watch
+        self.data_root, self.resume = data_root, resume
+        self.endings: dict[int, Record | Failure] = {}
+        self.busy: list[_Worker] = []
+        self.idle: list[_Worker] = []
+        self._waiting = deque(range(len(jobs)))
+
+    def hire(self, count: int) -> None:
+        for _ in range(min(count, len(self._waiting))):
+            process, pipe = _start_worker(self.threads)
+            worker = _Worker(process, pipe, -1)
+            self.busy.append(worker)
+            self._assign(worker)
+
+    def _assign(self, worker: _Worker) -> None:
+        worker.job, worker.begun = self._waiting.popleft(), False
+        _tell(worker, Assignment(self.jobs[worker.job], self.data_root, self.resume))
+
+    def listen(self, seconds: float) -> None:
+        """Handle what the workers have to tell within this time."""
+        ready = wait([worker.pipe for worker in self.busy], timeout=seconds)
+        for worker in [worker for worker in self.busy if worker.pipe in ready]:
+            self._hear(worker)
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            message: Message = worker.pipe.recv()
+        except (EOFError, OSError):
+            message = _died(worker.process)
+        if isinstance(message, Begun | Update):
+            worker.begun = True
+            self.watch(self.jobs[worker.job], message)
+        elif isinstance(message, Record):
+            self._end(worker, message)
+            self._go_on(worker)
+        else:
+            failure = Failure("its process was asked to stop (SIGTERM)") if isinstance(message, Stopped) else message
+            self._end(worker, failure)
+            self._let_go(worker)
+            self.hire(1)
+
+    def _end(self, worker: _Worker, ending: Record | Failure) -> None:
+        self.endings[worker.job] = ending
+        self.watch(self.jobs[worker.job], ending)
+
+    def _go_on(self, worker: _Worker) -> None:
+        if self._waiting:
+            self._assign(worker)
+        else:
+            self.busy.remove(worker)
+            self.idle.append(worker)
+            _tell(worker, None)
+
+    def _let_go(self, worker: _Worker) -> None:
+        self.busy.remove(worker)
+        self.idle.append(worker)
+        worker.pipe.close()
+
+    def stop(self) -> None:
+        """Ask every run to save its state; those that end in time end well, the others have their last checkpoint."""
+        for worker in self.busy:
+            if worker.begun:
+                _tell(worker, Stopped())
+            else:
+                worker.process.kill()  # still loading its libraries: nothing to save
+        deadline = time.monotonic() + GRACE_SECONDS
+        while self.busy and (left := deadline - time.monotonic()) > 0:
+            for pipe in wait([worker.pipe for worker in self.busy], timeout=left):
+                worker = next(worker for worker in self.busy if worker.pipe is pipe)
+                if not _still_running(worker):
+                    self._let_go(worker)
+
+    def dismiss(self) -> None:
+        """Leave no process behind, however the pool ended."""
+        for worker in self.busy:
+            worker.process.kill()
+        for worker in (*self.busy, *self.idle):
+            worker.pipe.close()
+            worker.process.join(timeout=GRACE_SECONDS)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            worker.process.close()
+
+
+def _tell(worker: _Worker, message: Assignment | Stopped | None) -> None:
+    with suppress(OSError):  # it died just now: listening will find out
+        worker.pipe.send(message)
+
+
+def _still_running(worker: _Worker) -> bool:
+    try:
+        return isinstance(worker.pipe.recv(), Begun | Update)
+    except (EOFError, OSError):
+        return False
+
+
+def _died(process: SpawnProcess) -> Failure:
+    process.join()
+    code = process.exitcode or 0
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = " (kill -9, or out of memory)" if name == "SIGKILL" else ""
+        return Failure(f"its process was killed by {name}{hint}")
+    return Failure(f"its process ended with exit code {code}")
+
+
+def _start_worker(threads: int) -> tuple[SpawnProcess, Connection]:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, threads), daemon=True)
+    resource_tracker.ensure_running()  # which would unblock the signals if it had to start below
+    with _signals_held(), _environment(threads):
+        process.start()
+    theirs.close()  # so that the end of the worker is the end of the pipe
+    return process, ours
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """A child inherits what is blocked: Ctrl-C cannot hit it before it is ready to handle that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _environment(threads: int) -> Iterator[None]:
+    """The number of threads, where numerical libraries look for it when they are loaded."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

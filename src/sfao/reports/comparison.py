@@ -1,0 +1,220 @@
+"""From the records of many runs to one row a method, with what may be compared kept apart from what may not."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from sfao.experiment.record import Record
+from sfao.experiment.statistics import PairedTest, Spread, paired_test, spread
+
+#: The method whose rivals the baselines are, and the bound that stores all data and so is nobody's rival.
+OURS, BOUND = "sfao", "joint"
+REFERENCE = "sgd"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method over its seeds; numbers are of the runs that are done."""
+
+    method: str
+    done: int
+    asked: int
+    accuracy: Spread | None
+    forgetting: Spread | None
+    memory_bytes: float | None
+    seconds: float | None
+    #: Seconds as a multiple of sgd's, over the seeds that both have done.
+    times_sgd: float | None
+    #: Against the best baseline; None for the baseline itself and for the bound.
+    test: PairedTest | None
+    #: What did not end well, in words.
+    trouble: str
+
+    @property
+    def is_bound(self) -> bool:
+        return self.method.split(" ")[0] == BOUND
+
+    @property
+    def whole(self) -> bool:
+        return self.done == self.asked > 0
+
+
+@dataclass(frozen=True)
+class Warned:
+    text: str
+    #: {row: seeds}
+    runs: dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that may be read against each other: same benchmark, scenario, data and way to evaluate."""
+
+    title: str
+    #: What the numbers must not be taken for; empty when they are of the whole set.
+    caveat: str
+    rows: list[Row]
+    #: The best method by mean accuracy that is neither ours nor the bound; empty when there is none.
+    baseline: str
+    warnings: list[Warned]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    groups: list[Group]
+
+    @property
+    def notice(self) -> str:
+        """What keeps the groups apart; empty when there is one."""
+        if len(self.groups) < 2:
+            return ""
+        return (
+            "Results of different benchmarks, scenarios or data are shown apart and must not be compared: "
+            + "; ".join(group.title for group in self.groups)
+        )
+
+
+def comparison(records: Iterable[Record]) -> Comparison:
+    """Groups and rows in the order in which their first records come."""
+    groups: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(_comparable(record), []).append(record)
+    return Comparison([_group(members) for members in groups.values()])
+
+
+def _comparable(record: Record) -> tuple[object, ...]:
+    """Equal for records whose numbers may be averaged or ranked."""
+    data, config = record.data, record.config
+    what = (record.benchmark, record.scenario, config.get("tasks"), config.get("evaluate"), config.get("validation"))
+    return what + tuple(data.get(name) for name in ("name", "train", "test", "complete", "embedded"))
+
+
+def _group(records: list[Record]) -> Group:
+    named = _named(records)
+    done = {name: [record for record in own if record.status == "done"] for name, own in named.items()}
+    baseline = best_baseline({name: _by_seed(own, "average_accuracy") for name, own in done.items() if own})
+    return Group(
+        title=_title(records[0]),
+        caveat=_caveat(records[0]),
+        rows=sorted((_row(name, own, done, baseline) for name, own in named.items()), key=lambda row: row.is_bound),
+        baseline=baseline,
+        warnings=_warnings(named),
+    )
+
+
+def best_baseline(accuracies: dict[str, dict[int, float]]) -> str:
+    """The name with the highest mean, the first of equals; "" when there is none to choose from."""
+    rivals = {name: fmean(by_seed.values()) for name, by_seed in accuracies.items() if not _set_apart(name)}
+    return max(rivals, key=lambda name: rivals[name], default="")
+
+
+def _set_apart(name: str) -> bool:
+    return name.split(" ")[0] in (OURS, BOUND)
+
+
+def _named(records: list[Record]) -> dict[str, list[Record]]:
+    """{row: its records}: a method run with different settings is as many rows, named by what differs."""
+    methods: dict[str, list[Record]] = {}
+    for record in records:
+        methods.setdefault(record.method, []).append(record)
+    named: dict[str, list[Record]] = {}
+    for method, own in methods.items():
+        settings = [_settings(record.config) for record in own]
+        varying = sorted(name for name in set().union(*settings) if len({s.get(name) for s in settings}) > 1)
+        for record, values in zip(own, settings, strict=True):
+            label = ", ".join(f"{name}={values.get(name)}" for name in varying)
+            named.setdefault(f"{method} ({label})" if label else method, []).append(record)
+    return {name: _one_a_seed(own) for name, own in named.items()}
+
+
+def _settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Dotted names and values as text, without the seed."""
+    flat: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= _settings(value, f"{prefix}{name}.")
+        elif prefix + name != "seed":
+            flat[prefix + name] = str(value)
+    return flat
+
+
+def _one_a_seed(records: list[Record]) -> list[Record]:
+    """A run that was done twice counts once, a done one before a failed one."""
+    by_seed: dict[int, Record] = {}
+    for record in sorted(records, key=lambda record: record.status != "done"):
+        by_seed.setdefault(record.seed, record)
+    return [by_seed[seed] for seed in sorted(by_seed)]
+
+
+def _row(name: str, own: list[Record], done: dict[str, list[Record]], baseline: str) -> Row:
+    ended = done[name]
+    tested = bool(ended and baseline and name != baseline and name.split(" ")[0] != BOUND)
+    return Row(
+        method=name,
+        done=len(ended),
+        asked=len(own),
+        accuracy=_spread(ended, "average_accuracy"),
+        forgetting=_spread(ended, "average_forgetting"),
+        memory_bytes=fmean(record.memory_bytes for record in ended) if ended else None,
+        seconds=fmean(record.seconds for record in ended) if ended else None,
+        times_sgd=_times(ended, done.get(REFERENCE, [])),
+        test=_test(ended, done[baseline], baseline) if tested else None,
+        trouble=_trouble(own),
+    )
+
+
+def _spread(records: list[Record], metric: str) -> Spread | None:
+    return spread([record.metrics[metric] for record in records]) if records else None
+
+
+def _by_seed(records: list[Record], metric: str) -> dict[int, float]:
+    return {record.seed: record.metrics[metric] for record in records}
+
+
+def _test(ours: list[Record], theirs: list[Record], against: str) -> PairedTest:
+    return paired_test(_by_seed(ours, "average_accuracy"), _by_seed(theirs, "average_accuracy"), against)
+
+
+def _times(records: list[Record], reference: list[Record]) -> float | None:
+    theirs = {record.seed: record.seconds for record in reference}
+    pairs = [(record.seconds, theirs[record.seed]) for record in records if record.seed in theirs]
+    total = sum(second for _, second in pairs)
+    return sum(first for first, _ in pairs) / total if total > 0 else None
+
+
+def _trouble(records: Sequence[Record]) -> str:
+    counts = {status: sum(record.status == status for record in records) for status in ("failed", "diverged")}
+    return ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+
+
+def _warnings(named: dict[str, list[Record]]) -> list[Warned]:
+    """Every warning once, with the runs that it concerns."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, records in named.items():
+        for record in records:
+            for text in record.warnings:
+                found.setdefault(text, {}).setdefault(name, []).append(record.seed)
+    return [Warned(text, runs) for text, runs in found.items()]
+
+
+def _title(record: Record) -> str:
+    data = record.data
+    parts = [f"{record.benchmark}, {record.scenario} scenario"]
+    if record.config.get("tasks") is not None:
+        parts.append(f"{record.config['tasks']} tasks")
+    if data:
+        parts.append(f"{data['train']:,} training images of {data['name']}")
+    if record.config.get("evaluate") == "validation":
+        parts.append("measured on validation images")
+    return ", ".join(parts)
+
+
+def _caveat(record: Record) -> str:
+    data = record.data
+    if data.get("embedded"):
+        images = data["train"] + data["test"]
+        return f"On the {images:,} embedded digits: not to be read next to results on the full set."
+    if data and not data.get("complete", True):
+        return f"On a part of {data['name']}, {data['train']:,} training images: not results on all of it."
+    return ""

@@ -1,0 +1,207 @@
+import os
+import signal
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from sfao.benchmarks.errors import MissingData
+from sfao.experiment.compare import compare
+from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.execute import execute
+from sfao.experiment.plan import parse_methods, parse_seeds, plan
+from sfao.experiment.pool import Skipped
+from sfao.experiment.record import load_record
+from sfao.experiment.run import Update
+
+BENCHMARK = "split-mnist-5k"
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def planned(out, methods=("sgd",), seeds=(0,), **settings):
+    return plan(BENCHMARK, methods, seeds, out, settings={"epochs": 1, **settings})
+
+
+# -- Planning ----------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_methods_times_seeds_each_in_a_folder_of_its_own():
+    jobs = plan(BENCHMARK, ["sgd", "joint"], [0, 3], Path("y"), settings={"epochs": 2, "joint:lr": 0.5})
+    assert [str(job.folder) for job in jobs] == ["y/sgd-0", "y/sgd-3", "y/joint-0", "y/joint-3"]
+    assert [(job.config.method, job.config.seed) for job in jobs] == [
+        ("sgd", 0),
+        ("sgd", 3),
+        ("joint", 0),
+        ("joint", 3),
+    ]
+    assert [job.config.epochs for job in jobs] == [2, 2, 2, 2]
+    assert [job.config.lr for job in jobs] == [0.01, 0.01, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("methods", "seeds", "settings", "message"),
+    [
+        (["sgdd"], [0], {}, "`methods` must be one of .*, got 'sgdd' .did you mean 'sgd'?"),
+        ([], [0], {}, "`methods` must name at least one, got none"),
+        (["sgd", "joint", "sgd"], [0], {}, "`methods` must name each one once, got 'sgd' twice"),
+        (["sgd"], [4, 4], {}, "`seeds` must name each one once, got 4 twice"),
+        (["sgd"], [], {}, "`seeds` must name at least one"),
+        (["sgd", "joint"], [0], {"epoch": 1}, "sgd: `epoch` is no setting .did you mean 'epochs'?"),
+        (["sgd", "joint"], [0], {"joint:lr": -1}, "joint: `lr`: .* greater than 0, got -1"),
+        (["sgd"], [0], {"joint:lr": 1}, "`joint:lr: the method` must be one of sgd, got 'joint'"),
+        (["sgd", "joint"], [0], {"method": "sgd"}, "`method` must be left to the command, which says 'joint', got"),
+        (["sgd"], [0], {"seed": 8}, "`seed` must be left to the command, which says 0, got the setting 8"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said_in_a_line(methods, seeds, settings, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        plan(BENCHMARK, methods, seeds, Path("y"), settings=settings)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", [0, 1, 2]), ("3,7", [3, 7]), ("3,", [3]), (" 0, 2 ", [0, 2])])
+def test_seeds_are_how_many_or_which(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "0", ",", "-1", "two", "1,x", "1.5"])
+def test_seeds_that_are_neither_are_refused(text):
+    with pytest.raises(ConfigError, match="`seeds` must be how many, such as 5, or which, such as 3,7, got"):
+        parse_seeds(text)
+
+
+def test_methods_are_names_with_commas_between():
+    assert parse_methods("sgd, joint,") == ["sgd", "joint"]
+
+
+# -- Refusing before anything runs ---------------------------------------------------------------------------
+
+
+def refused(jobs, out, error, message, **how):
+    before = sorted(str(path) for path in out.parent.rglob("*"))
+    with pytest.raises(error, match=message):
+        compare(jobs, out, watch=lambda job, event: pytest.fail("something ran"), **how)
+    assert sorted(str(path) for path in out.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tasks": 7}, "sgd: `tasks` must divide the 10 classes"),
+        ({"model.hidden": -3}, "sgd: `hidden` must be a whole number"),
+        ({"device": "cudaa"}, "sgd: .*device"),
+    ],
+)
+def test_settings_that_are_wrong_for_data_or_machine_are_found_first(out, settings, message):
+    refused(planned(out, **settings), out, ConfigError, message)
+
+
+def test_missing_data_is_one_error_and_leaves_nothing(out, tmp_path):
+    refused(plan("split-cifar10", ["sgd"], [0], out), out, MissingData, "sfao data get cifar10", data_root=tmp_path)
+
+
+def test_a_folder_that_is_no_place_for_a_comparison_is_refused(out):
+    out.write_text("a file")
+    refused(planned(out), out, FolderError, "`out` must be a folder, got the file")
+
+
+def test_other_files_are_refused(out):
+    out.mkdir()
+    (out / "thesis.tex").touch()
+    refused(planned(out), out, FolderError, "holds other files")
+
+
+def test_a_single_run_is_refused(out):
+    out.mkdir()
+    (out / "config.yaml").touch()
+    refused(planned(out), out, FolderError, "holds a single run")
+
+
+def test_runs_of_another_benchmark_are_refused(out):
+    (out / "ewc-0").mkdir(parents=True)
+    (out / "ewc-0" / "config.yaml").write_text("benchmark: split-mnist")
+    refused(planned(out), out, FolderError, "ewc-0 is of split-mnist$")
+
+
+def test_a_run_with_other_settings_is_refused_though_another_is_new(out):
+    (job,) = planned(out, seeds=[1], epochs=3)
+    job.folder.mkdir(parents=True)
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
+    refused(planned(out, seeds=[0, 1]), out, FolderError, "`epochs` is 3 there and 1 here")
+
+
+def test_an_unfinished_run_needs_resume(out):
+    (job,) = planned(out)
+    job.folder.mkdir(parents=True)
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
+    (job.folder / "checkpoint.pt").touch()
+    refused(planned(out), out, FolderError, "holds an unfinished run; add --resume")
+
+
+def test_a_record_that_cannot_be_read_is_named(out):
+    (job,) = planned(out)
+    job.folder.mkdir(parents=True)
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
+    (job.folder / "record.json").write_text('{"half')
+    refused(planned(out), out, FolderError, r"sgd-0/record.json must be the record of a run")
+
+
+def test_two_comparisons_cannot_share_a_folder_at_a_time(out):
+    out.mkdir()
+    with FileLock(out / ".lock"), pytest.raises(FolderError, match="another process is comparing in"):
+        compare(planned(out), out)
+
+
+def test_a_run_that_another_process_is_doing_is_found_first(out):
+    jobs = planned(out, seeds=[0, 1])
+    jobs[1].folder.mkdir(parents=True)
+    with FileLock(jobs[1].folder / ".lock"):
+        refused(jobs, out, FolderError, "another process is running in .*sgd-1")
+
+
+def test_what_a_killed_process_had_just_begun_is_no_obstacle(out):
+    (job,) = planned(out, tasks=7)
+    job.folder.mkdir(parents=True)
+    (job.folder / ".config.yaml.123.part").touch()
+    refused([job], out, ConfigError, "`tasks`")  # the folder is fine, the next check is reached
+
+
+# -- Running -------------------------------------------------------------------------------------------------
+
+
+def test_finished_runs_are_skipped_also_diverged_ones(out):
+    first = planned(out, methods=["sgd", "joint"], **{"joint:lr": 1e30})
+    done, diverged = compare(first, out, workers=1)
+    assert (done.status, diverged.status) == ("done", "diverged")
+    heard = []
+    again = compare(
+        planned(out, methods=["sgd", "joint"], **{"joint:lr": 1e30}), out, watch=lambda job, event: heard.append(event)
+    )
+    assert again == [done, diverged]
+    assert heard == [Skipped(done), Skipped(diverged)]
+
+
+def test_a_killed_run_leaves_a_failed_record_with_its_data_and_goes_on_from_its_checkpoint(out, tmp_path):
+    jobs = planned(out, epochs=8)
+
+    def kill(job, event):
+        if isinstance(event, Update) and event.task >= 1:  # there is a checkpoint after every task
+            (worker,) = active_children()
+            os.kill(worker.pid, signal.SIGKILL)
+
+    (failed,) = compare(jobs, out, watch=kill)
+    assert load_record(jobs[0].folder) == failed
+    assert (failed.status, failed.metrics, failed.data["embedded"]) == ("failed", {}, True)
+    assert "SIGKILL" in failed.error
+    steps = []
+    (record,) = compare(jobs, out, watch=lambda job, event: steps.append(getattr(event, "step", None)))
+    alone = execute(jobs[0].config, tmp_path / "alone")
+    assert record.weights_sha256 == alone.weights_sha256
+    assert record.metrics == alone.metrics
+    assert min(step for step in steps if step) > 400  # of 2000: the first task was not learnt again

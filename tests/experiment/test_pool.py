@@ -1,0 +1,113 @@
+import os
+import signal
+import time
+from multiprocessing import active_children
+
+import pytest
+
+from sfao.experiment.config import configure
+from sfao.experiment.errors import Interrupted
+from sfao.experiment.execute import execute
+from sfao.experiment.pool import cores, run_all
+from sfao.experiment.record import Record
+from sfao.experiment.run import Update
+from sfao.experiment.worker import Begun, Failure, Job, _Throttled, in_one_line
+
+
+def job(folder, seed=0, **settings):
+    return Job(configure("split-mnist-5k", "sgd", seed=seed, settings={"epochs": 1, **settings}), folder)
+
+
+def test_runs_end_as_they_would_alone_and_one_that_fails_or_diverges_harms_no_other(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # left to itself, torch takes all cores
+    (tmp_path / "file").write_text("a file, where a folder is needed")
+    jobs = [job(tmp_path / "wild", lr=1e30), *(job(tmp_path / str(n), seed=n) for n in (0, 1)), job(tmp_path / "file")]
+    heard = []
+    environment = dict(os.environ)
+    diverged, *done, failed = run_all(jobs, workers=2, watch=lambda job, event: heard.append((job, event)))
+    assert failed.error == f"FolderError: `out` must be a folder, got the file {tmp_path / 'file'}"
+    assert "Traceback" in failed.traceback
+    assert diverged.status == "diverged"
+    alone = execute(jobs[1].config, tmp_path / "alone")
+    assert [record.status for record in done] == ["done", "done"]
+    assert done[0].weights_sha256 == alone.weights_sha256 != done[1].weights_sha256
+    assert [record.versions["threads"] for record in done] == ["1", "1"]
+    assert dict(os.environ) == environment
+    assert active_children() == []
+    for each in jobs:
+        own = [event for job, event in heard if job is each]
+        assert isinstance(own[0], Begun)
+        assert isinstance(own[-1], Record | Failure)
+        assert all(isinstance(event, Update) for event in own[1:-1])
+
+
+def test_a_worker_that_is_killed_fails_its_run_and_is_replaced(tmp_path):
+    jobs = [job(tmp_path / name, epochs=1000) for name in ("killed", "asked")] + [job(tmp_path / "done")]
+    signals = {jobs[0].folder: signal.SIGKILL, jobs[1].folder: signal.SIGTERM}
+
+    def send(running, event):
+        if isinstance(event, Update) and (number := signals.pop(running.folder, None)):
+            (worker,) = active_children()
+            os.kill(worker.pid, number)
+
+    killed, asked, done = run_all(jobs, workers=1, watch=send)
+    assert killed.error == "its process was killed by SIGKILL (kill -9, or out of memory)"
+    assert asked.error == "its process was asked to stop (SIGTERM)"
+    assert done.status == "done"
+    # A plain kill leaves time to save the state.
+    assert not (jobs[0].folder / "checkpoint.pt").exists()
+    assert (jobs[1].folder / "checkpoint.pt").exists()
+
+
+def test_stopping_saves_what_runs_starts_nothing_more_and_leaves_nobody(tmp_path, capfd):
+    jobs = [job(tmp_path / str(n), epochs=1000) for n in range(3)]
+    updates = []
+    with pytest.raises(Interrupted):
+        run_all(
+            jobs,
+            workers=1,
+            watch=lambda job, event: updates.append(event) if isinstance(event, Update) else None,
+            stopping=lambda: bool(updates),
+        )
+    assert (tmp_path / "0" / "checkpoint.pt").exists()
+    assert not (tmp_path / "1").exists()
+    assert active_children() == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stopping_does_not_wait_for_a_worker_that_is_still_starting(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        run_all([job(tmp_path / "run")], stopping=lambda: True)
+    assert time.monotonic() - began < 1
+    assert active_children() == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_jobs_need_no_workers():
+    assert run_all([]) == []
+
+
+def test_cores_are_those_this_process_may_use():
+    mine = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(mine)})
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, mine)
+    assert cores() == len(mine)
+
+
+def test_updates_are_thinned_out():
+    sent = []
+    report = _Throttled(sent.append)
+    for number in range(1000):
+        report(number)
+    assert sent[0] == 0
+    assert len(sent) < 10
+
+
+def test_an_exception_is_told_in_one_line():
+    assert in_one_line(ValueError("two\n   lines")) == "ValueError: two lines"
+    assert in_one_line(KeyError()) == "KeyError"
+    assert len(in_one_line(ValueError("x" * 10_000))) < 400

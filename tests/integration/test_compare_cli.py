@@ -1,0 +1,192 @@
+"""`sfao compare` as a user types it: killed, interrupted, resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+SETTINGS = ["--set", "epochs=4", "--set", "joint:epochs=1", "--methods", "sgd,joint", "--seeds", "2"]
+
+
+def start(*arguments, **how):
+    return subprocess.Popen(
+        [*COMMAND, "compare", "split-mnist-5k", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **how,
+    )
+
+
+def finish(process):
+    out, error = process.communicate(timeout=120)
+    return process.returncode, out, error
+
+
+def compare(*arguments):
+    return finish(start(*arguments))
+
+
+def results(folder):
+    """What must not depend on how often a run was interrupted."""
+    records = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/record.json")}
+    return {name: (record["metrics"], record["weights_sha256"]) for name, record in records.items()}
+
+
+def wait_for(what, seconds=60):
+    until = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def children(process):
+    """Its workers, by what they hold open: {pid: names of run folders}."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "stat").read_text().rsplit(")")[-1].split()[1] == str(process.pid):
+                links = [os.readlink(link) for link in (entry / "fd").iterdir()]
+                found[int(entry.name)] = [Path(link).parent.name for link in links if link.endswith("/.lock")]
+        except OSError:
+            continue
+    return found
+
+
+def worker_of(process, name):
+    return next((pid for pid, runs in children(process).items() if name in runs), None)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """A comparison that nothing disturbs."""
+    out = tmp_path_factory.mktemp("reference") / "runs"
+    code, text, error = compare(*SETTINGS, "--out", out)
+    assert code == 0, error
+    return out, text, error
+
+
+def test_it_ends_in_a_table_and_the_paths_of_what_it_wrote(reference):
+    out, text, error = reference
+    rows = [line.split()[:2] for line in text.splitlines()]
+    assert ["sgd", "2"] in rows
+    assert ["joint", "2"] in rows
+    assert f"{out}/comparison.json" in text.splitlines()
+    assert sorted(path.name for path in out.iterdir() if path.name[0] != ".") == [
+        "comparison.json", "comparison.md", "joint-0", "joint-1", "sgd-0", "sgd-1",
+    ]  # fmt: skip
+    assert error.count("done: accuracy") == 4
+    assert "Traceback" not in error
+    assert not list(out.glob("*/checkpoint*"))
+    assert {json.loads(path.read_text())["versions"]["threads"] for path in out.glob("*/record.json")} == {"1"}
+
+
+def test_finished_runs_are_skipped_and_json_is_all_that_is_printed(reference):
+    out, _, _ = reference
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/*")}
+    code, text, error = compare(*SETTINGS, "--out", out, "--json")
+    assert (code, error) == (0, "")
+    summary = json.loads(text)
+    assert summary == json.loads((out / "comparison.json").read_text())
+    assert [run["status"] for run in summary["runs"]] == ["done"] * 4
+    assert {path: path.stat().st_mtime_ns for path in out.glob("*/*")} == before
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
+def test_a_worker_killed_and_a_run_diverged_leave_the_others_alone(reference, tmp_path):
+    arguments = [*SETTINGS, "--out", tmp_path / "runs", "--set", "joint:lr=1e30"]
+    process = start(*arguments)
+    os.kill(wait_for(lambda: worker_of(process, "sgd-0")), signal.SIGKILL)
+    code, text, error = finish(process)
+    assert code == 1
+    assert "sgd seed 0: failed: its process was killed by SIGKILL (kill -9, or out of memory)" in error
+    assert "sfao: 3 of 4 runs did not end well; sgd seed 0 failed: its process" in error
+    assert "Traceback" not in error
+    assert "1 failed" in text
+    assert "2 diverged" in text
+    undisturbed = results(reference[0])
+    assert results(tmp_path / "runs")["sgd-1"] == undisturbed["sgd-1"]
+    code, text, error = compare(*arguments)
+    assert (code, error.count("skipped")) == (1, 3)
+    assert results(tmp_path / "runs")["sgd-0"] == undisturbed["sgd-0"]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
+def test_killed_then_interrupted_then_resumed_it_ends_as_if_nothing_had_happened(reference, tmp_path):
+    out = tmp_path / "runs"
+    process = start(*SETTINGS, "--out", out)
+    wait_for(lambda: worker_of(process, "sgd-0"))
+    workers = children(process)
+    process.kill()
+    process.communicate(timeout=60)
+    # Nobody survives the parent, and the run saves its state on the way out.
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    assert (out / "sgd-0" / "checkpoint.pt").exists()
+
+    process = start(*SETTINGS, "--out", out, "--resume")
+    wait_for(lambda: worker_of(process, "sgd-0") or (out / "sgd-0" / "record.json").exists())
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them at once
+    code, text, error = finish(process)
+    assert (code, text) == (130, "")
+    assert error.splitlines()[-1] == ("sfao: interrupted; the state is saved, go on with the same command and --resume")
+    assert "Traceback" not in error
+    assert not (out / "comparison.json").exists()
+
+    code, text, error = compare(*SETTINGS, "--out", out, "--resume", "--quiet")
+    assert (code, text, error) == (0, "", "")
+    assert results(out) == results(reference[0])
+    assert len(results(out)) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["split-mnist-5k", "--methods", "sgd,jiont"], "got 'jiont' (did you mean 'joint'?)"),
+        (["split-mnits-5k", "--methods", "sgd"], "(did you mean 'split-mnist-5k'?)"),
+        (["split-mnist-5k", "--methods", "sgd,sgd"], "`methods` must name each one once, got 'sgd' twice"),
+        (["split-mnist-5k", "--methods", " , "], "`methods` must name at least one, got none"),
+        (["split-mnist-5k", "--methods", "sgd", "--seeds", "none"], "`seeds` must be how many"),
+        (["split-mnist-5k", "--methods", "sgd", "--set", "epochs"], "`--set` must be name=value, got 'epochs'"),
+        (["split-mnist-5k", "--methods", "sgd", "--set", "sgdd:lr=1"], "must be one of sgd, got 'sgdd'"),
+        (["split-mnist-5k", "--methods", "sgd", "--set", "tasks=3"], "`tasks` must divide the 10 classes"),
+        (["split-mnist-5k", "--methods", "sgd", "--config", "no.yaml"], "No such file"),
+        (["split-cifar10", "--methods", "sgd", "--data-root", "."], "Get it with: sfao data get cifar10"),
+        (["split-mnist-5k", "--methods", "sgd", "--jobs", "0"], "--jobs"),
+        (["split-mnist-5k"], "--methods"),
+    ],
+)
+def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(arguments, message, tmp_path, monkeypatch):
+    from sfao.cli.main import app
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    result = CliRunner().invoke(app, ["compare", *arguments, "--out", "runs"])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_is_a_comparison_that_skips_what_is_finished(tmp_path, monkeypatch):
+    """One method and one seed suffice here."""
+    from sfao.cli import demo
+    from sfao.cli.main import app
+
+    monkeypatch.setattr(demo, "METHODS", ("sgd", "a method that is not there"))
+    monkeypatch.setattr(demo, "SEEDS", (0,))
+    for said in ("done: accuracy", "skipped: finished before"):
+        result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
+        assert result.exit_code == 0, result.stderr
+        assert said in result.stderr
+        assert "sgd" in result.stdout
+        assert str(tmp_path / "demo" / "comparison.md") in result.stdout.splitlines()

@@ -1,0 +1,101 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from sfao.benchmarks.suite import BENCHMARKS
+from sfao.cli.main import app
+from sfao.methods import METHODS
+from sfao.models import MODELS
+
+
+@pytest.fixture
+def sfao(tmp_path, monkeypatch):
+    monkeypatch.setenv("SFAO_DATA", str(tmp_path / "data"))
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+def test_list_names_everything_there_is(sfao):
+    known = json.loads(sfao("list", "--json").stdout)
+    assert list(known["benchmarks"]) == list(BENCHMARKS)
+    assert list(known["methods"]) == list(METHODS)
+    assert list(known["models"]) == list(MODELS)
+    assert known["models"]["mlp"] == {"sizes": {"hidden": 256}}
+    assert known["benchmarks"]["split-mnist"]["tasks"] == 5
+    assert all(method["about"].endswith(".") for method in known["methods"].values())
+    shown = sfao("list").stdout
+    for name in (*BENCHMARKS, *METHODS, *MODELS):
+        assert name in shown
+
+
+def test_data_list_says_what_is_here_and_how_to_get_the_rest(sfao):
+    entries = {entry["name"]: entry for entry in json.loads(sfao("data", "list", "--json").stdout)}
+    assert entries["mnist-5k"]["where"].endswith(".gz")
+    assert entries["cifar10"]["where"] is None
+    assert "not here: sfao data get cifar10" in sfao("data", "list").stdout
+
+
+def test_data_verify_is_0_for_what_is_published_and_1_for_what_is_missing(sfao):
+    here = sfao("data", "verify")
+    assert here.exit_code == 0
+    assert "500 digits of each class" in here.stdout
+    missing = sfao("data", "verify", "mnist", "--json")
+    assert missing.exit_code == 1
+    assert {row["status"] for row in json.loads(missing.stdout)} == {"missing"}
+    assert "4 of 4 files are not as published" in missing.stderr
+    assert sfao("data", "verify", "mnist", "--quiet").stdout == ""
+
+
+def test_data_verify_finds_a_file_that_differs(sfao, tmp_path):
+    folder = tmp_path / "data" / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(b"no labels")
+    found = sfao("data", "verify", "mnist")
+    assert found.exit_code == 1
+    assert "differs" in found.stdout
+
+
+@pytest.mark.parametrize("command", ["get", "verify"])
+def test_a_dataset_that_is_none_is_bad_usage(sfao, command, tmp_path):
+    found = sfao("data", command, "cifar11")
+    assert found.exit_code == 2
+    assert "got 'cifar11' (did you mean 'cifar10'?)" in found.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_data_get_of_what_is_embedded_has_nothing_to_fetch(sfao):
+    found = sfao("data", "get", "mnist-5k", "--json")
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)[0]["status"] == "ok"
+
+
+def test_data_get_tells_why_it_could_not(sfao, monkeypatch):
+    from sfao.benchmarks.errors import DownloadError
+    from sfao.benchmarks.fetching import get
+
+    def unreachable(entry, root, *, progress):
+        progress("train-images", 10, None)
+        progress("train-images", 20, 100)
+        raise DownloadError("no mirror gave train-images\nThe last resort failed too")
+
+    monkeypatch.setattr(get, "fetch", unreachable)
+    found = sfao("data", "get", "mnist")
+    assert found.exit_code == 2
+    assert "sfao: no mirror gave train-images" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+HEAVY = (
+    "import sys; sys.argv = ['sfao', '--help']\nfrom sfao.cli.main import main\ntry: main()\nexcept SystemExit: pass\n"
+)
+
+
+def test_help_imports_nothing_heavy():
+    code = HEAVY + "print(sorted({'torch', 'numpy', 'scipy', 'pydantic', 'yaml'} & set(sys.modules)))"
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert time.monotonic() - began < 5

@@ -1,0 +1,176 @@
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from sfao.experiment.record import Record
+from sfao.reports.comparison import comparison
+from sfao.reports.comparison_views import as_json, as_markdown, show
+
+EMBEDDED = {"name": "mnist-5k", "train": 4000, "test": 1000, "complete": True, "embedded": True}
+FULL = {"name": "mnist", "train": 60000, "test": 10000, "complete": True, "embedded": False}
+PART = {**FULL, "train": 600, "complete": False}
+
+
+def record(method, seed, accuracy=0.5, *, forgetting=0.25, status="done", **changes):
+    known = {
+        "benchmark": "split-mnist-5k",
+        "scenario": "domain",
+        "memory_bytes": 0,
+        "seconds": 1.0,
+        "data": EMBEDDED,
+        "config": {"method": method, "seed": seed, "lr": 0.1, "model": {"name": "mlp"}},
+    }
+    metrics = {"average_accuracy": accuracy, "average_forgetting": forgetting} if status == "done" else {}
+    return Record(method=method, seed=seed, status=status, metrics=metrics, **{**known, **changes})
+
+
+def only_group(records):
+    (group,) = comparison(records).groups
+    return group
+
+
+def text(records, width=120):
+    console = Console(file=StringIO(), width=width)
+    show(comparison(records), console)
+    return console.file.getvalue()
+
+
+THREE = [
+    *(record("joint", seed, 0.9 + seed / 100, seconds=9.0) for seed in range(3)),
+    *(record("sgd", seed, 0.6 + seed / 100, forgetting=0.4, seconds=2.0) for seed in range(3)),
+    *(record("ewc", seed, 0.7 + seed / 50, forgetting=0.3, seconds=3.0, memory_bytes=2_000_000) for seed in range(3)),
+    *(record("sfao", seed, 0.8, forgetting=0.1, seconds=8.0, memory_bytes=1_500) for seed in range(3)),
+]
+
+
+def test_a_row_holds_the_numbers_of_its_seeds():
+    rows = {row.method: row for row in only_group(THREE).rows}
+    assert list(rows) == ["sgd", "ewc", "sfao", "joint"]  # the bound comes last
+    ewc = rows["ewc"]
+    assert (ewc.done, ewc.asked, ewc.memory_bytes, ewc.seconds, ewc.times_sgd) == (3, 3, 2_000_000, 3.0, 1.5)
+    assert ewc.accuracy.mean == pytest.approx(0.72)
+    assert ewc.accuracy.std == pytest.approx(0.02)
+    assert ewc.forgetting.mean == pytest.approx(0.3)
+    assert ewc.trouble == ""
+
+
+def test_the_baseline_is_the_best_that_is_neither_ours_nor_the_bound():
+    group = only_group(THREE)
+    assert group.baseline == "ewc"
+    tests = {row.method: row.test for row in group.rows}
+    assert tests["ewc"] is tests["joint"] is None
+    assert (tests["sfao"].against, tests["sfao"].n) == ("ewc", 3)
+    assert tests["sfao"].difference == pytest.approx(0.08)
+    assert tests["sgd"].difference == pytest.approx(-0.11)
+    assert 0 < tests["sfao"].p < 0.05
+
+
+def test_without_a_baseline_there_is_no_test():
+    group = only_group([record("sfao", 0), record("joint", 0)])
+    assert group.baseline == ""
+    assert [row.test for row in group.rows] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"benchmark": "permuted-mnist-5k"},
+        {"scenario": "class"},
+        {"data": FULL},
+        {"data": PART},
+        {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "tasks": 2}},
+        {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "evaluate": "validation"}},
+    ],
+)
+def test_what_must_not_be_compared_is_never_averaged(other):
+    compared = comparison([record("sgd", 0, 0.2), record("sgd", 1, 0.8, **other)])
+    assert [group.rows[0].accuracy.mean for group in compared.groups] == [0.2, 0.8]
+    assert compared.notice.startswith("Results of different benchmarks, scenarios or data are shown apart")
+    assert compared.groups[0].title != compared.groups[1].title
+
+
+def test_one_group_needs_no_notice():
+    assert comparison(THREE).notice == ""
+
+
+def test_data_that_is_not_the_whole_set_is_named():
+    assert "embedded digits" in only_group([record("sgd", 0)]).caveat
+    assert "a part of mnist, 600 training images" in only_group([record("sgd", 0, data=PART)]).caveat
+    assert only_group([record("sgd", 0, data=FULL)]).caveat == ""
+    assert "embedded digits" in text([record("sgd", 0)])
+
+
+def test_a_method_with_different_settings_is_as_many_rows():
+    faster = {"method": "sgd", "seed": 0, "lr": 0.5, "model": {"name": "mlp"}}
+    group = only_group([record("sgd", 0, 0.2), record("sgd", 0, 0.8, config=faster)])
+    assert [(row.method, row.accuracy.mean) for row in group.rows] == [("sgd (lr=0.1)", 0.2), ("sgd (lr=0.5)", 0.8)]
+
+
+def test_a_run_that_was_done_twice_counts_once():
+    group = only_group([record("sgd", 0, status="failed"), record("sgd", 0, 0.2), record("sgd", 0, 0.2)])
+    assert [(row.done, row.asked, row.trouble) for row in group.rows] == [(1, 1, "")]
+
+
+def test_runs_that_did_not_end_well_are_counted_and_the_row_is_not_ranked():
+    records = [
+        record("sgd", 0, 0.6),
+        record("sgd", 1, 0.6),
+        record("ewc", 0, 0.5),
+        record("ewc", 1, 0.5),
+        record("ogd", 0, 0.9),
+        record("ogd", 1, status="diverged", error="the loss was nan"),
+        record("si", 0, status="failed"),
+        record("si", 1, status="failed"),
+    ]
+    rows = {row.method: row for row in only_group(records).rows}
+    assert (rows["ogd"].done, rows["ogd"].asked, rows["ogd"].trouble) == (1, 2, "1 diverged")
+    assert (rows["si"].accuracy, rows["si"].seconds, rows["si"].trouble) == (None, None, "2 failed")
+    lines = as_markdown(comparison(records)).splitlines()
+    assert next(line for line in lines if "**0.600" in line).startswith("| sgd |")
+    assert not [line for line in lines if "**0.900" in line]
+
+
+def test_the_best_of_a_column_is_bold_but_never_the_bound():
+    table = {line.split(" | ")[0].strip("| *"): line for line in as_markdown(comparison(THREE)).splitlines()}
+    assert "**0.800 ± 0.000**" in table["sfao"]
+    assert "**0.100 ± 0.000**" in table["sfao"]
+    assert "**2.0 s" in table["sgd"]
+    assert "**0 B**" in table["sgd"]
+    assert "**" not in table["joint"]
+    assert "**" not in table["ewc"]
+
+
+def test_equals_are_equally_bold():
+    records = [record("sgd", 0, 0.5), record("ewc", 0, 0.5), record("si", 0, 0.4)]
+    assert as_markdown(comparison(records)).count("**0.500**") == 2
+
+
+def test_a_warning_is_listed_once_with_the_runs_it_concerns():
+    records = [record("ewc", seed, warnings=["the penalty is always zero"]) for seed in (0, 1)]
+    records += [record("si", 4, warnings=["the penalty is always zero", "another"])]
+    shown = text(records)
+    assert shown.count("the penalty is always zero") == 1
+    assert "warning (ewc, seeds 0, 1; si, seed 4): the penalty is always zero" in shown
+    assert "warning (si, seed 4): another" in shown
+
+
+def test_json_holds_plain_full_numbers_and_no_nan():
+    records = [record("sgd", 0, 1 / 3), record("ewc", 0, status="failed")]
+    values = json.loads(json.dumps(as_json(comparison(records)), allow_nan=False))
+    row, failed = values["groups"][0]["rows"]
+    assert row["accuracy"] == {"n": 1, "mean": 1 / 3, "std": None, "low": None, "high": None}
+    assert failed["accuracy"] is None
+
+
+def test_the_table_fits_80_columns_with_nothing_cut():
+    lines = text(THREE, width=80).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    row = next(line for line in lines if line.startswith("ewc"))
+    assert " ".join(row.split()) == "ewc 3 0.720 ± 0.020 0.670, 0.770 0.300 ± 0.000 2.0 MB 3.0 s 1.5x best"
+
+
+def test_why_there_is_no_p_value_is_said():
+    assert "no p for ewc: 1 common seed, a test needs 2." in text([record("sgd", 0, 0.9), record("ewc", 0)])
+    assert "(3 pairs)" in text(THREE)
