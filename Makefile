@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: demo test lint types tests bench clean
 
 demo: $(INSTALLED)
-	$(BIN)/python examples/two_tasks.py
+	$(BIN)/sfao demo
 
 test: lint types tests
 

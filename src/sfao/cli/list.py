@@ -44,8 +44,8 @@ def everything() -> dict[str, dict[str, Any]]:
 
 
 def about(method: "type[Method]") -> str:
-    """The first line that a method, or else its file, says about itself."""
-    text = method.__dict__.get("__doc__") or sys.modules[method.__module__].__doc__ or ""
+    """The first line of the method's file: what it is and where it comes from."""
+    text = sys.modules[method.__module__].__doc__ or ""
     return text.strip().partition("\n")[0]
 
 
