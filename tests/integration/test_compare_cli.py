@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sfao.experiment.checkpoint import load_checkpoint
+
 COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 SETTINGS = ["--set", "epochs=4", "--set", "joint:epochs=1", "--methods", "sgd,joint", "--seeds", "2"]
 
@@ -64,6 +66,10 @@ def children(process):
 
 def worker_of(process, name):
     return next((pid for pid, runs in children(process).items() if name in runs), None)
+
+
+def steps_saved(folder):
+    return load_checkpoint(folder).state["position"]["steps"]
 
 
 @pytest.fixture(scope="module")
@@ -130,16 +136,18 @@ def test_killed_then_interrupted_then_resumed_it_ends_as_if_nothing_had_happened
     process.communicate(timeout=60)
     # Nobody survives the parent, and the run saves its state on the way out.
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
-    assert (out / "sgd-0" / "checkpoint.pt").exists()
+    steps = steps_saved(out / "sgd-0")
+    assert steps > 0
 
     process = start(*SETTINGS, "--out", out, "--resume")
-    wait_for(lambda: worker_of(process, "sgd-0") or (out / "sgd-0" / "record.json").exists())
+    wait_for(lambda: worker_of(process, "sgd-0"))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them at once
     code, text, error = finish(process)
     assert (code, text) == (130, "")
     assert error.splitlines()[-1] == ("sfao: interrupted; the state is saved, go on with the same command and --resume")
     assert "Traceback" not in error
     assert not (out / "comparison.json").exists()
+    assert steps_saved(out / "sgd-0") > steps
 
     code, text, error = compare(*SETTINGS, "--out", out, "--resume", "--quiet")
     assert (code, text, error) == (0, "", "")

@@ -141,6 +141,7 @@ class _Pool:
 
     def stop(self) -> None:
         """Ask every run to save its state; those that end in time end well, the others have their last checkpoint."""
+        self.listen(0)  # so that it is known who has begun
         for worker in self.busy:
             if worker.begun:
                 _tell(worker, Stopped())
