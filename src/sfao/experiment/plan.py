@@ -17,6 +17,7 @@ def plan(
     seeds: Sequence[int],
     out: Path,
     *,
+    preset: str = "default",
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
@@ -32,7 +33,7 @@ def plan(
     jobs = []
     for method in methods:
         for seed in seeds:
-            config = _configured(benchmark, method, seed, file, {**shared, **own[method]})
+            config = _configured(benchmark, method, seed, preset, file, {**shared, **own[method]})
             jobs.append(Job(config, out / f"{method}-{seed}"))
     return jobs
 
@@ -66,10 +67,12 @@ def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dic
     return shared, own
 
 
-def _configured(benchmark: str, method: str, seed: int, file: Path | None, settings: Mapping[str, Any]) -> RunConfig:
+def _configured(
+    benchmark: str, method: str, seed: int, preset: str, file: Path | None, settings: Mapping[str, Any]
+) -> RunConfig:
     asked = {"benchmark": benchmark, "method": method, "seed": seed}
     try:
-        config = configure(benchmark, method, seed=seed, file=file, settings=settings)
+        config = configure(benchmark, method, seed=seed, preset=preset, file=file, settings=settings)
     except ConfigError as error:
         raise ConfigError(f"{method}: {error}") from error
     for name, value in asked.items():
