@@ -122,6 +122,19 @@ def test_a_small_part_of_a_direction_counts_in_full_when_the_rest_is_frozen(kind
     assert kind == "cone" or along.abs().max() <= 1e-5
 
 
+def test_directions_that_are_zero_in_the_active_parameters_constrain_nothing():
+    held = memory()
+    weight, bias = torch.randn(6, 9), torch.randn(6, 1)
+    offer(held, [weight, torch.zeros(6, 1)])
+    offer(held, [torch.zeros(6, 9), bias])
+    against = [-weight, None]
+    cosines = held.extreme_cosines(against, norm(against), held.dots(against), slice(None), "signed")
+    assert cosines == (pytest.approx(-1), pytest.approx(-1))
+    alone = [None, bias]
+    index = torch.tensor([0])
+    assert held.extreme_cosines(alone, norm(alone), held.dots(alone, index), index, "signed") == (1.0, 1.0)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 1001])
 @pytest.mark.parametrize("count", [1, 2, 7])

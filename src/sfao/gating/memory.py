@@ -161,12 +161,25 @@ class Memory:
         """1 / |b| of the directions b over the parameters that have a gradient; 0 where that norm is 0."""
         return self._products_of(_active(gradients)).inverse_norms(self.blocks)
 
+    def extreme_cosines(
+        self, gradients: Matrices, norm: float, dots: Tensor, index: Tensor | slice, kind: str
+    ) -> tuple[float, float]:
+        """Largest and smallest cosine of the gradients with the directions of `index`, given their inner products.
+
+        Directions that are zero in the active parameters have no cosine and constrain nothing.
+        """
+        products = self._products_of(_active(gradients))
+        inverse_norms = products.inverse_norms(self.blocks)[index]
+        if products.has_zero:
+            dots, inverse_norms = dots[inverse_norms > 0], inverse_norms[inverse_norms > 0]
+        return extreme_cosines(dots, inverse_norms, norm, kind)
+
     def risk(self, update: Matrices) -> float:
         """The interference risk R(u; B), the largest (-<b, u>)_+ over the unit directions b (equation 2)."""
         return float((-self.dots(update) * self.inverse_norms(update)).max().clamp(min=0))
 
     def _largest_cosine(self, gradients: Matrices, norm: float) -> float:
-        return extreme_cosines(self.dots(gradients), self.inverse_norms(gradients), norm, "signed")[0]
+        return self.extreme_cosines(gradients, norm, self.dots(gradients), ALL, "signed")[0]
 
     # -- Projecting ------------------------------------------------------------------------------------
 

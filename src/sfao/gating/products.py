@@ -25,6 +25,8 @@ class Products:
 
     def __init__(self, active: tuple[bool, ...], count: int) -> None:
         self.active = active
+        #: Whether some direction is zero in the active parameters.
+        self.has_zero = False
         self._inverse_norms = torch.empty(0, dtype=torch.float64)
         self._gram = torch.empty(0, 0, dtype=torch.float64)
         self._stale_norms = set(range(count))
@@ -45,6 +47,7 @@ class Products:
             squares = torch.stack([block.squares(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
             self._inverse_norms = _resized(self._inverse_norms.to(slots.device), blocks[0].count)
             self._inverse_norms[slots] = torch.where(squares > 0, squares.rsqrt(), 0.0)
+            self.has_zero = bool((self._inverse_norms == 0).any())
             self._stale_norms.clear()
         return self._inverse_norms
 
@@ -62,6 +65,7 @@ class Products:
         """What is known and what is stale. Computed anew in other pieces, a product could differ in its last bit."""
         return {
             "active": list(self.active),
+            "has_zero": self.has_zero,
             "inverse_norms": self._inverse_norms.clone(),
             "gram": self._gram.clone(),
             "stale_norms": sorted(self._stale_norms),
@@ -71,6 +75,7 @@ class Products:
     @staticmethod
     def from_state_dict(state: dict[str, Any], device: torch.device) -> "Products":
         products = Products(tuple(state["active"]), 0)
+        products.has_zero = state["has_zero"]
         products._inverse_norms = state["inverse_norms"].to(device, copy=True)
         products._gram = state["gram"].to(device, copy=True)
         products._stale_norms, products._stale_gram = set(state["stale_norms"]), set(state["stale_gram"])

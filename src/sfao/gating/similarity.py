@@ -15,14 +15,10 @@ def extreme_cosines(dots: Tensor, inverse_norms: Tensor, norm: float, kind: str)
     """The largest cosine, signed or absolute, and the smallest signed one.
 
     From inner products of a gradient of this norm with directions of these norms. Rounding can push the
-    quotient past 1, where no threshold may see it. Directions of norm 0 (they lie in parameters that are frozen
-    now) have no cosine and constrain nothing; with no others, everything agrees.
+    quotient past 1, where no threshold may see it. With no direction at all, everything agrees.
     """
-    constraining = inverse_norms > 0
-    if not bool(constraining.all()):
-        dots, inverse_norms = dots[constraining], inverse_norms[constraining]
-        if len(dots) == 0:
-            return 1.0, 1.0
+    if len(dots) == 0:
+        return 1.0, 1.0
     least, most = torch.aminmax(dots * inverse_norms)
     smallest = min(max(float(least) / norm, -1.0), 1.0)
     largest = min(max(float(most) / norm, -1.0), 1.0)

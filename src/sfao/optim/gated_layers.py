@@ -14,7 +14,7 @@ from sfao.gating.decision import Decision, decide
 from sfao.gating.layout import Layout, layouts
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_options, check_seed
-from sfao.gating.similarity import draw, extreme_cosines
+from sfao.gating.similarity import draw
 from sfao.optim import consolidation
 from sfao.optim.gradients import LayerGradient
 from sfao.optim.layers import Layer
@@ -98,14 +98,14 @@ class GatedLayers:
         """Out of autograd, and out of whatever would round the gate's own products: autocast, TF32."""
         device = self.param_groups[0]["params"][0].device.type
         precision = torch.get_float32_matmul_precision()
-        if precision != "highest":
-            torch.set_float32_matmul_precision("highest")
-        try:
-            with torch.no_grad(), torch.autocast(device, enabled=False):
-                yield
-        finally:
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
             if precision != "highest":
-                torch.set_float32_matmul_precision(precision)
+                torch.set_float32_matmul_precision("highest")
+                stack.callback(torch.set_float32_matmul_precision, precision)
+            yield
 
     def _current_gradients(self) -> list[tuple[Layer, LayerGradient]]:
         """The gradients of the layers that have any; all is checked before anything is changed."""
@@ -339,9 +339,7 @@ def _gated(layer: Layer, gradient: LayerGradient) -> Decision | None:
     # Inner products with everything serve the projection too, where they had to be or may as well be taken.
     all_dots = memory.dots(matrices) if memory.is_small or isinstance(sample, slice) else None
     dots = memory.dots(matrices, sample) if all_dots is None else all_dots[sample]
-    largest, smallest = extreme_cosines(
-        dots, memory.inverse_norms(matrices)[sample], gradient.working_norm, options["cosine"]
-    )
+    largest, smallest = memory.extreme_cosines(matrices, gradient.working_norm, dots, sample, options["cosine"])
     decision = decide(
         largest,
         smallest,
