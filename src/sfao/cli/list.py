@@ -44,8 +44,8 @@ def everything() -> dict[str, dict[str, Any]]:
 
 
 def about(method: "type[Method]") -> str:
-    """The first line that a method, or else its file, says about itself."""
-    text = method.__dict__.get("__doc__") or sys.modules[method.__module__].__doc__ or ""
+    """What the file of a method, or else its class, says first."""
+    text = sys.modules[method.__module__].__doc__ or method.__doc__ or ""
     return text.strip().partition("\n")[0]
 
 
