@@ -26,9 +26,8 @@ def demo(
     with spoken_errors(debug):
         from sfao.experiment.errors import Interrupted
         from sfao.experiment.plan import plan
-        from sfao.methods import METHODS as KNOWN
 
-        jobs = plan(BENCHMARK, [name for name in METHODS if name in KNOWN], SEEDS, out)
+        jobs = plan(BENCHMARK, METHODS, SEEDS, out)
         try:
             compare_and_tell(jobs, out, resume=True, quiet=quiet, as_json=as_json, debug=debug)
         except Interrupted:

@@ -88,14 +88,16 @@ def configure(
     _check_name("benchmark", benchmark, tuple(BENCHMARKS))
     _check_name("method", method, tuple(METHODS))
     _check_name("preset", preset, preset_names())
-    values: dict[str, Any] = {"benchmark": benchmark, "method": method}
+    values: dict[str, Any] = {"benchmark": benchmark, "method": method, "seed": seed}
     merge(values, BENCHMARKS[benchmark].settings)
     merge(values, preset_settings(preset, method, benchmark))
     if file is not None:
         merge(values, read_yaml(file))
-    values["seed"] = seed
     for name, value in (settings or {}).items():
         merge(values, nested(name, value))
+    for name, asked in (("benchmark", benchmark), ("method", method), ("seed", seed)):
+        if values[name] != asked:
+            raise ConfigError(f"`{name}` must be left to the command, which says {asked!r}, got {values[name]!r}")
     return checked(values, file)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from sfao.benchmarks.sources import load_dataset
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.config import RunConfig
+from sfao.experiment.errors import ConfigError
 from sfao.experiment.folder import occupied
 from sfao.experiment.record import Record
 from sfao.experiment.run import CHECKPOINT_SECONDS, Report, Run
@@ -23,5 +24,9 @@ def execute(
 ) -> Record:
     """Do the run in its folder, or go on with it, or return the record it left when it was done."""
     dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
+    try:
+        run = Run(config, dataset, folder, checkpoint_seconds)
+    except ValueError as error:  # a number of tasks that does not fit the classes, say
+        raise ConfigError(str(error)) from error
     with occupied(folder, config, resume=resume) as finished:
-        return finished or Run(config, dataset, folder, checkpoint_seconds).execute(report, stopping)
+        return finished or run.execute(report, stopping)

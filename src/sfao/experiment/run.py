@@ -107,6 +107,8 @@ class Run:
                 self.position.initial = self._accuracies()
             while self.position.task < len(self.stream):
                 self._learn_task(report, stopping)
+            if len(self.stream) > 1:  # what a method does for past tasks cannot show in the first
+                self.position.warnings += self.method.concerns()
         except (Diverged, NonFiniteGradient) as error:
             return self._finish("diverged", str(error))
         return self._finish("done")
@@ -140,7 +142,6 @@ class Run:
             at.epoch, at.batch = at.epoch + 1, 0
         self.method.end_task(at.task, task, seeded(config.seed, f"end of stream task {at.task}"))
         at.matrix.append(self._accuracies())
-        at.warnings += [concern for concern in self.method.concerns() if concern not in at.warnings]
         at.task, at.epoch = at.task + 1, 0
         self._save()
 

@@ -46,7 +46,11 @@ class FactoredBlock(Block):
         return [left, *torch.split(right, list(self.layout.columns), dim=1)]
 
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
-        factors = self._flat if isinstance(index, slice) else [tensor[index].flatten(0, 1) for tensor in self.used]
+        factors = (
+            self._flat
+            if isinstance(index, slice)
+            else [tensor.index_select(0, index).flatten(0, 1) for tensor in self.used]
+        )
         (first, gradient), *others = _paired(factors[1:], gradients)
         images = first @ gradient.T
         for right, other in others:
