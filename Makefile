@@ -19,7 +19,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 tests: $(INSTALLED)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/step_time.py

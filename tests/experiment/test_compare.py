@@ -56,7 +56,7 @@ def test_a_plan_is_methods_times_seeds_each_in_a_folder_of_its_own():
         (["sgd", "joint"], [0], {"joint:lr": -1}, "joint: `lr`: .* greater than 0, got -1"),
         (["sgd"], [0], {"joint:lr": 1}, "`joint:lr: the method` must be one of sgd, got 'joint'"),
         (["sgd", "joint"], [0], {"method": "sgd"}, "`method` must be left to the command, which says 'joint', got"),
-        (["sgd"], [0], {"seed": 8}, "`seed` must be left to the command, which says 0, got the setting 8"),
+        (["sgd"], [0], {"seed": 8}, "sgd: `seed` must be left to the command, which says 0, got 8"),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_said_in_a_line(methods, seeds, settings, message):

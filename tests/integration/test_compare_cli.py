@@ -190,7 +190,7 @@ def test_the_demo_is_a_comparison_that_skips_what_is_finished(tmp_path, monkeypa
     from sfao.cli import demo
     from sfao.cli.main import app
 
-    monkeypatch.setattr(demo, "METHODS", ("sgd", "a method that is not there"))
+    monkeypatch.setattr(demo, "METHODS", ("sgd",))
     monkeypatch.setattr(demo, "SEEDS", (0,))
     for said in ("done: accuracy", "skipped: finished before"):
         result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])

@@ -70,16 +70,10 @@ def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dic
 def _configured(
     benchmark: str, method: str, seed: int, preset: str, file: Path | None, settings: Mapping[str, Any]
 ) -> RunConfig:
-    asked = {"benchmark": benchmark, "method": method, "seed": seed}
     try:
-        config = configure(benchmark, method, seed=seed, preset=preset, file=file, settings=settings)
+        return configure(benchmark, method, seed=seed, preset=preset, file=file, settings=settings)
     except ConfigError as error:
         raise ConfigError(f"{method}: {error}") from error
-    for name, value in asked.items():
-        found = getattr(config, name)
-        if found != value:
-            raise ConfigError(f"`{name}` must be left to the command, which says {value!r}, got the setting {found!r}")
-    return config
 
 
 def _check_list(name: str, values: Sequence[object]) -> None:

@@ -35,7 +35,7 @@ def names(target):
     return sorted(path.name for path in target.parent.iterdir())
 
 
-@pytest.mark.parametrize("digest", [SHA256, MD5])
+@pytest.mark.parametrize("digest", [SHA256, MD5], ids=["sha256", "md5"])
 def test_a_file_comes_whole_and_leaves_no_part(target, digest):
     with serving(files={"file": CONTENT}) as site:
         download([site.url + "file"], target, digest)
