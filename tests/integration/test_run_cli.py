@@ -76,6 +76,8 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
         (["split-mnist-5k", "--method", "sgd", "--set", "lr"], "`--set` must be name=value"),
         (["split-mnist-5k", "--method", "sgd", "--config", "none.yaml"], "No such file"),
         (["split-mnist", "--method", "sgd", "--data-root", "nowhere"], "sfao data get mnist"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "device=abacus"], "`device` must be one that this machine has"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "tasks=7"], "`tasks` must divide the 10 classes"),
     ],
 )
 def test_bad_usage(tmp_path, arguments, message):

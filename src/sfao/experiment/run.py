@@ -14,6 +14,7 @@ from sfao.benchmarks.sources import Dataset
 from sfao.benchmarks.suite import make_stream
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
+from sfao.experiment.device import usable_device
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.evaluation import accuracies
 from sfao.experiment.record import Record, describe, versions, weights_digest
@@ -76,7 +77,7 @@ class Run:
         self.folder = folder
         self.checkpoint_seconds = checkpoint_seconds
         self.dataset = dataset
-        self.device = torch.device(config.device)
+        self.device = usable_device(config.device)
         self.stream = make_stream(
             config.benchmark,
             dataset,
