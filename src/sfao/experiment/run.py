@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from sfao.benchmarks.seeding import seeded
