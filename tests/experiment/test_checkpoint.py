@@ -57,7 +57,7 @@ def test_a_failed_save_leaves_the_one_before(tmp_path):
     with pytest.raises(Exception, match="pickle"):
         save_checkpoint(tmp_path, {"number": lambda: 2})
     assert load_checkpoint(tmp_path).state["number"] == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == [PREVIOUS]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [LATEST]
 
 
 def test_removed(tmp_path):

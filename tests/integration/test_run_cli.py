@@ -1,7 +1,7 @@
 """`sfao run` as a user types it, killed for real."""
 
 import json
-import os
+import resource
 import signal
 import subprocess
 import sys
@@ -95,14 +95,20 @@ def test_a_diverged_run_fails(tmp_path):
     assert "the run diverged" in done.stderr
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which stands in for a full disk")
-def test_a_full_disk_is_one_line(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "steps.jsonl").symlink_to("/dev/full")
-    done = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=tmp_path)
-    assert done.returncode in (1, 2)
-    assert len(done.stderr.strip().splitlines()) <= 2
-    assert not (tmp_path / "run" / "record.json").exists()
+def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
+    """A limit on the size of files stands in for a full disk: writing the checkpoint fails, for real, halfway."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    command = [*SFAO, "run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, preexec_fn=limit)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("sfao: File too large")
+    assert "Traceback" not in done.stderr
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [".lock", "config.yaml", "steps.jsonl"]
+    again = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
 
 
 def test_help_is_quick(tmp_path):

@@ -17,9 +17,11 @@ LATEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     """Save a state; the one saved before is kept until the next."""
     latest, previous = folder / LATEST, folder / PREVIOUS
+    # Packed first: a full disk is then an OSError that says so, where torch.save hides it behind one of its own.
+    data = _packed(_sealed(state))
     if latest.exists():
         os.replace(latest, previous)
-    write_atomically(latest, lambda file: torch.save(_sealed(state), file))
+    write_atomically(latest, data)
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,14 @@ def load_checkpoint(folder: Path) -> Loaded | None:
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:
     """The state as bytes beside their digest: torch.load alone does not notice a flipped bit in a tensor."""
+    data = _packed(state)
+    return {"sha256": sha256(data).hexdigest(), "state": torch.frombuffer(bytearray(data), dtype=torch.uint8)}
+
+
+def _packed(state: dict[str, Any]) -> bytes:
     packed = io.BytesIO()
     torch.save(state, packed)
-    data = packed.getvalue()
-    return {"sha256": sha256(data).hexdigest(), "state": torch.frombuffer(bytearray(data), dtype=torch.uint8)}
+    return packed.getvalue()
 
 
 def _unsealed(sealed: dict[str, Any]) -> dict[str, Any]:

@@ -2,17 +2,16 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write beside the path, flush to the disk, then rename: whoever reads sees the old file or the new one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(beside, "wb") as file:
-            write(file)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -21,12 +20,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: _write(file, text))
+    write_atomically(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def _write(file: BinaryIO, text: str) -> None:
-    file.write(text.encode())
