@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sfao.benchmarks.stream import Task
-from sfao.methods.method import Method, MethodOptions, Training
+from sfao.methods.gated_method import GatedMethod
+from sfao.methods.method import MethodOptions, Training
 from sfao.optim.consolidation import true_logit
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
@@ -44,12 +45,11 @@ class OGDOptions(MethodOptions):
     rank: PositiveInt = 1
 
 
-class OGD(Method):
+class OGD(GatedMethod):
     """SFAO's gate with the thresholds at their ends: whatever the cosine, project. The first task meets no memory."""
 
     name: ClassVar[str] = "ogd"
     Options: ClassVar[type[MethodOptions]] = OGDOptions
-    optimizer: SFAO
 
     def __init__(self, model: nn.Module, training: Training, options: OGDOptions) -> None:
         self.options = options
@@ -85,14 +85,6 @@ class OGD(Method):
             islice(self.batches(task, generator, batch_size), count),
             lambda outputs, targets: objective(outputs[:, task.outputs], targets),
         )
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.optimizer.memory_bytes
-
-    @property
-    def decisions(self) -> dict[str, dict[str, int]]:
-        return self.optimizer.counts
 
     def concerns(self) -> list[str]:
         found = []

@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 from sfao.benchmarks.stream import Task
 from sfao.gating.budget import parse_bytes
 from sfao.gating.options import DEFAULTS, check_choice, check_options
-from sfao.methods.method import Method, MethodOptions, Training
+from sfao.methods.gated_method import GatedMethod
+from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView
 from sfao.optim.consolidation import check_harvest
 from sfao.optim.gated_layers import GRANULARITIES, OPTION_NAMES, PLANNED_OPTIONS
@@ -62,12 +63,11 @@ class SFAOOptions(MethodOptions):
         return self.model_dump(exclude={"target", "per", "limit"} | planned)
 
 
-class SFAOMethod(Method):
+class SFAOMethod(GatedMethod):
     """The library's optimizer, a gate a layer, with directions stored from the training part of every task."""
 
     name: ClassVar[str] = "sfao"
     Options: ClassVar[type[MethodOptions]] = SFAOOptions
-    optimizer: SFAO
 
     def __init__(self, model: nn.Module, training: Training, options: SFAOOptions) -> None:
         self.options = options
@@ -89,14 +89,6 @@ class SFAOMethod(Method):
             limit=self.options.limit,
         )
         self.first_decisions = self.first_decisions or self.decisions
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.optimizer.memory_bytes
-
-    @property
-    def decisions(self) -> dict[str, dict[str, int]]:
-        return self.optimizer.counts
 
     def concerns(self) -> list[str]:
         return [*self._concerns_about_decisions(), *self._concerns_about_memory()]

@@ -1,0 +1,16 @@
+"""What methods on SFAO's gate share: they tell what its memory holds and how it decided."""
+
+from sfao.methods.method import Method
+from sfao.optim.sfao import SFAO
+
+
+class GatedMethod(Method):
+    optimizer: SFAO
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.optimizer.memory_bytes
+
+    @property
+    def decisions(self) -> dict[str, dict[str, int]]:
+        return self.optimizer.counts
