@@ -24,7 +24,7 @@ def compare(
     methods: Annotated[str, typer.Option(help="Which methods, with commas between; see `sfao list`.")],
     seeds: Annotated[str, typer.Option(help="How many seeds (5 is 0 to 4), or which (3,7).")] = "5",
     out: Annotated[Path | None, typer.Option(help="The folder of the runs. [default: runs/BENCHMARK]")] = None,
-    preset: Annotated[str, typer.Option(help="Settings of the methods: default, or released.")] = "default",
+    preset: Annotated[str, typer.Option(help="Whose settings: recommended, released or paper.")] = "recommended",
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings for all.")] = None,
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time. [default: as many as cores]", min=1)] = None,

@@ -26,7 +26,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The folder of the run. [default: runs/BENCHMARK/METHOD-SEED]")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Settings of the method: default, or released.")] = "default",
+    preset: Annotated[str, typer.Option(help="Whose settings: recommended, released or paper.")] = "recommended",
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
     settings: Sets = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,

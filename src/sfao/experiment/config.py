@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.errors import ConfigError
-from sfao.experiment.presets import preset_names, preset_settings
+from sfao.experiment.presets import RECOMMENDED, preset_names, preset_settings
 from sfao.experiment.yaml_lines import lines_of
 from sfao.gating.options import check_choice, check_names, nearest
 from sfao.methods import METHODS, MethodOptions, Training
@@ -80,7 +80,7 @@ def configure(
     method: str,
     *,
     seed: int = 0,
-    preset: str = "default",
+    preset: str = RECOMMENDED,
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> RunConfig:
@@ -90,7 +90,8 @@ def configure(
     _check_name("preset", preset, preset_names())
     values: dict[str, Any] = {"benchmark": benchmark, "method": method, "seed": seed}
     merge(values, BENCHMARKS[benchmark].settings)
-    merge(values, preset_settings(preset, method, benchmark))
+    for chosen in preset_settings(preset, method, benchmark):
+        merge(values, chosen)
     if file is not None:
         merge(values, read_yaml(file))
     for name, value in (settings or {}).items():

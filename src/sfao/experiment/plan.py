@@ -6,6 +6,7 @@ from typing import Any
 
 from sfao.experiment.config import RunConfig, configure
 from sfao.experiment.errors import ConfigError
+from sfao.experiment.presets import RECOMMENDED
 from sfao.experiment.worker import Job
 from sfao.gating.options import check_choice
 from sfao.methods import METHODS
@@ -17,7 +18,7 @@ def plan(
     seeds: Sequence[int],
     out: Path,
     *,
-    preset: str = "default",
+    preset: str = RECOMMENDED,
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:

@@ -151,7 +151,10 @@ class Run:
     def _tell(self, loss: Tensor, report: Report, rate: float) -> None:
         at, value = self.position, self._check_finite(loss)
         layers = self.method.decisions
-        self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=value, decisions=layers)
+        looks = {
+            name: {key: round(number, 4) for key, number in look.items()} for name, look in self.method.looks.items()
+        }
+        self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=value, decisions=layers, gate=looks)
         totals: dict[str, int] = {}
         for counts in layers.values():
             for decision, count in counts.items():

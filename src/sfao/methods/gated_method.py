@@ -14,3 +14,8 @@ class GatedMethod(Method):
     @property
     def decisions(self) -> dict[str, dict[str, int]]:
         return self.optimizer.counts
+
+    @property
+    def looks(self) -> dict[str, dict[str, float]]:
+        cosines, kept = self.optimizer.last_cosines, self.optimizer.kept()
+        return {layer: {"cosine": cosines[layer], "kept": share} for layer, share in kept.items()}

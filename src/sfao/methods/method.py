@@ -101,6 +101,11 @@ class Method:
         """{layer: {accept, project, discard, zero}} of methods that gate; empty for the others."""
         return {}
 
+    @property
+    def looks(self) -> dict[str, dict[str, float]]:
+        """{layer: {cosine, kept}} of the last step, of methods that gate; empty for the others."""
+        return {}
+
     def concerns(self) -> list[str]:
         """What a reader of the results should know, in one line each: a penalty that never acted, say."""
         return []

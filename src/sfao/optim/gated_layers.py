@@ -41,6 +41,9 @@ class GatedLayers:
         self.task = 0
         self.layers: list[Layer] = []
         self.last_decisions: dict[str, Decision] = {}
+        #: The largest sampled cosine of each layer at the last step, where there was something to compare with.
+        self.last_cosines: dict[str, float] = {}
+        self._last_norms: dict[str, float] = {}
         self.param_groups: list[dict[str, Any]] = []
 
     # -- Layers ----------------------------------------------------------------------------------------
@@ -86,9 +89,12 @@ class GatedLayers:
         """Turn the gradient g of every layer into its update u, in place, as the gate decides."""
         with self._exact():
             gradients = self._current_gradients()
-            self.last_decisions = {}
+            self.last_decisions, self.last_cosines = {}, {}
+            self._last_norms = {layer.name: gradient.norm for layer, gradient in gradients}
             for layer, gradient in gradients:
-                decision = _gated(layer, gradient)
+                decision, cosine = _gated(layer, gradient)
+                if cosine is not None:
+                    self.last_cosines[layer.name] = cosine
                 layer.counts[decision or "zero"] += 1
                 if decision:
                     self.last_decisions[layer.name] = decision
@@ -233,17 +239,31 @@ class GatedLayers:
         leaves it, in `.grad`: call this after step() and before zero_grad().
         """
         with self._exact():
-            found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
-            for layer, gradient in found:
-                _check_finite(layer, gradient)
-            if not found:
-                raise RuntimeError("risk() reads the update that step() left in `.grad`; call it before zero_grad()")
             risks = [
                 layer.memory.risk(gradient.matrices()) * gradient.norm / gradient.working_norm
-                for layer, gradient in found
+                for layer, gradient in self._updates("risk()")
                 if len(layer.memory) and gradient.norm > 0
             ]
         return max([0.0, *risks])
+
+    def kept(self) -> dict[str, float]:
+        """How much of the length of each layer's gradient its last update kept: 1 accepted, 0 discarded.
+
+        Like `risk`, to be called after step() and before zero_grad().
+        """
+        with self._exact():
+            updates = {layer.name: gradient.norm for layer, gradient in self._updates("kept()")}
+        norms = self._last_norms
+        return {name: updates[name] / norms[name] for name in self.last_cosines if norms[name] and name in updates}
+
+    def _updates(self, reader: str) -> list[tuple[Layer, LayerGradient]]:
+        """What step() left in `.grad`."""
+        found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
+        for layer, gradient in found:
+            _check_finite(layer, gradient)
+        if not found:
+            raise RuntimeError(f"{reader} reads the update that step() left in `.grad`; call it before zero_grad()")
+        return found
 
     # -- State -----------------------------------------------------------------------------------------
 
@@ -283,7 +303,7 @@ class GatedLayers:
         """Go on from a state that was read, with the options of these groups."""
         self.task = state.task
         self.param_groups = groups
-        self.last_decisions = {}
+        self.last_decisions, self.last_cosines, self._last_norms = {}, {}, {}
         self.memory_plan = None if self._outgrown(state) else self.memory_plan
         for layer, group, (memory, counts) in zip(self.layers, groups, state.layers, strict=False):
             layer.adopt(group, memory, counts)
@@ -326,13 +346,16 @@ def _bytes_at_capacity(group: dict[str, Any]) -> int:
     return each * int(group["capacity"])
 
 
-def _gated(layer: Layer, gradient: LayerGradient) -> Decision | None:
-    """Decide on a gradient and make it the update; None for a gradient of zero."""
+def _gated(layer: Layer, gradient: LayerGradient) -> tuple[Decision | None, float | None]:
+    """Decide on a gradient and make it the update; with the cosine that decided, where one did.
+
+    There is no decision on a gradient of zero.
+    """
     if gradient.norm == 0:
-        return None
+        return None, None
     memory, options = layer.memory, layer.options
     if len(memory) == 0:
-        return Decision.ACCEPT
+        return Decision.ACCEPT, None
     layer.follow(gradient)
     matrices = gradient.matrices()
     sample = draw(len(memory), options["samples"], memory.generator)
@@ -352,7 +375,7 @@ def _gated(layer: Layer, gradient: LayerGradient) -> Decision | None:
         gradient.write_back(matrices)
     elif decision is Decision.DISCARD:
         gradient.zero_()
-    return decision
+    return decision, largest
 
 
 def _check_finite(layer: Layer, gradient: LayerGradient) -> None:

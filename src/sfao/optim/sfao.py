@@ -100,6 +100,11 @@ class SFAO(Descent):
         return self.gate.last_decisions
 
     @property
+    def last_cosines(self) -> dict[str, float]:
+        """The largest cosine each layer's gradient had with the directions it was compared with, at the last step."""
+        return self.gate.last_cosines
+
+    @property
     def counts(self) -> dict[str, dict[str, int]]:
         """Decisions so far: {layer: {accept, project, discard, zero}}."""
         return self.gate.counts
@@ -122,6 +127,10 @@ class SFAO(Descent):
     def risk(self) -> float:
         """The interference risk of the last update: see :meth:`sfao.Gate.risk`."""
         return self.gate.risk()
+
+    def kept(self) -> dict[str, float]:
+        """How much of each layer's gradient the last update kept: see :meth:`sfao.Gate.kept`."""
+        return self.gate.kept()
 
     # -- State -----------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Settings of methods by name of preset, as YAML in this folder.
 
-A preset is {method: {benchmark or "*": {"settings": ..., "source": ...}}}. `default` holds what a run gets when
-nothing else is said.
+A preset is {method: {benchmark: {"settings": ..., "source": ...}}}, where "*" stands for every method or every
+benchmark. `recommended` is what a run gets when nothing else is said.
 """
 
 from functools import cache
@@ -12,27 +12,29 @@ import yaml
 
 from sfao.gating.options import check_choice
 
+RECOMMENDED = "recommended"
+
 
 def preset_names() -> tuple[str, ...]:
     names = [file.name.removesuffix(".yaml") for file in files(__name__).iterdir() if file.name.endswith(".yaml")]
     return tuple(sorted(names))
 
 
-def preset_settings(preset: str, method: str, benchmark: str) -> dict[str, Any]:
-    """What a preset says of a method on a benchmark; empty when it says nothing."""
-    return dict(_entry(preset, method, benchmark).get("settings", {}))
+def preset_settings(preset: str, method: str, benchmark: str) -> list[dict[str, Any]]:
+    """What a preset says of a method on a benchmark: the general first, each overridden by the next."""
+    return [dict(entry["settings"]) for entry in _entries(preset, method, benchmark)]
 
 
 def preset_source(preset: str, method: str, benchmark: str) -> str:
-    """Where those settings come from, in words or as the command that found them."""
-    return str(_entry(preset, method, benchmark).get("source", ""))
+    """Where those settings come from, in words or as the command that found them; empty when there are none."""
+    return " ".join(str(entry["source"]).strip() for entry in _entries(preset, method, benchmark))
 
 
-def _entry(preset: str, method: str, benchmark: str) -> dict[str, Any]:
+def _entries(preset: str, method: str, benchmark: str) -> list[dict[str, Any]]:
     check_choice("preset", preset, preset_names())
-    of_method = _read(preset).get(method, {})
-    entry: dict[str, Any] = of_method.get(benchmark, of_method.get("*", {}))
-    return entry
+    content = _read(preset)
+    found = [content.get(who, {}).get(where) for who in ("*", method) for where in ("*", benchmark)]
+    return [entry for entry in found if entry is not None]
 
 
 @cache
