@@ -149,7 +149,7 @@ def _row_cells(row: Row, baseline: str) -> list[str]:
         mean_text(row.accuracy),
         interval_text(row.accuracy),
         mean_text(row.forgetting),
-        "" if row.memory_bytes is None else bytes_text(row.memory_bytes),
+        "" if row.memory_bytes is None else bytes_in_words(row.memory_bytes),
         _time(row),
         p_text(row, baseline),
         row.trouble,
@@ -174,7 +174,7 @@ def _time(row: Row) -> str:
     return f"{row.seconds:.1f} s" + ("" if row.times_sgd is None else f" {row.times_sgd:4.1f}x")
 
 
-def bytes_text(count: float) -> str:
+def bytes_in_words(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             break

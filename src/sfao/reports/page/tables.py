@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from sfao.reports.comparison import Group, Row
-from sfao.reports.comparison_views import best_cells, bytes_text, interval_text, mean_text, p_text
+from sfao.reports.comparison_views import best_cells, bytes_in_words, interval_text, mean_text, p_text
 from sfao.reports.runs import LoadedRun
 
 
@@ -79,7 +79,7 @@ def _result_cells(row: Row, baseline: str) -> list[tuple[str, float | None]]:
         (mean_text(accuracy), accuracy.mean if accuracy else None),
         (interval_text(accuracy).replace(", ", "–"), accuracy.low if accuracy else None),
         (mean_text(forgetting), forgetting.mean if forgetting else None),
-        ("" if row.memory_bytes is None else bytes_text(row.memory_bytes), row.memory_bytes),
+        ("" if row.memory_bytes is None else bytes_in_words(row.memory_bytes), row.memory_bytes),
         ("" if row.seconds is None else f"{row.seconds:.1f} s", row.seconds),
         ("" if row.times_sgd is None else f"{row.times_sgd:.1f}", row.times_sgd),
         ("baseline" if row.method == baseline else p_text(row, baseline), row.test.p if row.test else None),
@@ -124,7 +124,7 @@ def _run_cells(run: LoadedRun) -> list[Cell]:
         Cell(f"{record.steps:,}", record.steps),
         Cell(f"{record.step_ms:.2f}", record.step_ms),
         Cell(f"{record.seconds:.1f} s", record.seconds),
-        Cell(bytes_text(record.memory_bytes), record.memory_bytes),
+        Cell(bytes_in_words(record.memory_bytes), record.memory_bytes),
     ]
 
 
