@@ -19,6 +19,9 @@ class RunGroup:
     #: Ends the file names of what belongs to this group; empty when it is the only one.
     slug: str
 
+    def file_name(self, start: str) -> str:
+        return f"{start}-{self.slug}" if self.slug else start
+
 
 def grouped(runs: Sequence[LoadedRun]) -> list[RunGroup]:
     """In the order of `comparison(records).groups`."""

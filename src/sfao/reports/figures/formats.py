@@ -82,10 +82,7 @@ def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
             made[name.removeprefix(f"{{{_XLINK}}}")] = value
     if "href" in made:
         made["href"] = made["href"].replace("#", f"#{prefix}-", 1)
-    return {
-        name: _COLOURS.get(value, re.sub(r"url\(#", f"url(#{prefix}-", value))
-        for name, value in made.items()
-    }
+    return {name: _COLOURS.get(value, re.sub(r"url\(#", f"url(#{prefix}-", value)) for name, value in made.items()}
 
 
 def _declarations(style: str) -> dict[str, str]:

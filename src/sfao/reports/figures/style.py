@@ -1,10 +1,9 @@
 """What all figures share: size, ink, colours that colour-blind readers can tell apart, and rows of panels."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -35,6 +34,35 @@ OTHER = ("#808488", "X")
 #: From few to many, of one hue, readable in grey.
 RAMP = ("#f2f6fa", "#bcd3e8", "#6fa3cc", "#2a6ca8", "#123f70")
 
+#: matplotlib settings; a figure is made under them with the decorator `@rc_context(STYLE)`.
+STYLE: dict[Any, Any] = {
+    "font.size": TEXT,
+    "font.family": "sans-serif",
+    "axes.titlesize": TEXT,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 5.0,
+    "axes.labelsize": TEXT,
+    "figure.labelsize": TEXT,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+}
+
 Item = TypeVar("Item")
 
 
@@ -51,10 +79,9 @@ def panels(count: int, *, columns: int, height: float, share_x: bool = False) ->
     """A figure of `count` axes in rows of at most `columns`, each `height` inches high."""
     columns = min(columns, count)
     rows = -(-count // columns)
-    with rc_context(_RC):
-        figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=share_x)
-        axes: list[Axes] = list(np.asarray(grid).flat)
+    figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=share_x)
+    axes: list[Axes] = list(np.asarray(grid).flat)
     for extra in axes[count:]:
         extra.remove()
     for number, each in enumerate(axes[:count]):
@@ -77,31 +104,3 @@ def and_more(left_out: int, what: str) -> str:
 def shortened(text: str, most: int = 28) -> str:
     """The names of rows hold the settings in which they differ; the end tells them apart as well as the start."""
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"
-
-
-_RC = {
-    "font.size": TEXT,
-    "font.family": "sans-serif",
-    "axes.titlesize": TEXT,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 5.0,
-    "axes.labelsize": TEXT,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-}
