@@ -22,7 +22,7 @@ def run(folder: Path, method: str, seed: int = 0, benchmark: str = "split-mnist-
 
 
 def comparison_of_four(folder: Path) -> Path:
-    """Four methods over two seeds, one of which diverged, and one run of another benchmark."""
+    """Three methods over two seeds, a fourth with a rate of learning that diverges, a run of another benchmark."""
     for seed in (0, 1):
         for method in ("sgd", "ewc", "sfao"):
             run(folder / f"{method}-{seed}", method, seed)

@@ -71,6 +71,16 @@
     });
   };
 
+  // A stop for the keyboard is of use only where there is something to scroll.
+  const setUpScrolling = (regions) => {
+    const check = (region) => {
+      if (region.scrollWidth > region.clientWidth) region.tabIndex = 0;
+      else region.removeAttribute("tabindex");
+    };
+    const observer = new ResizeObserver((entries) => entries.forEach((entry) => check(entry.target)));
+    regions.forEach((region) => observer.observe(region));
+  };
+
   // What printing shows is open; the style sheet does it too, where a browser lets it.
   const setUpPrinting = () => {
     let opened = [];
@@ -86,6 +96,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     setUpTheme(document.getElementById("theme"));
     document.querySelectorAll("table.sortable").forEach(setUpSorting);
+    setUpScrolling(document.querySelectorAll(".scroll"));
     setUpPrinting();
   });
 })();

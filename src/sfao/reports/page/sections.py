@@ -13,7 +13,7 @@ from sfao.gating.decision import Decision
 from sfao.reports.comparison import Warned
 from sfao.reports.comparison_views import concerned, reading_notes
 from sfao.reports.groups import RunGroup
-from sfao.reports.page.settings import Differences, differences, set_up
+from sfao.reports.page.settings import Differences, differences, seeds_in_words, set_up
 from sfao.reports.page.tables import Table, result_table, runs_table
 from sfao.reports.runs import LoadedRun
 
@@ -86,9 +86,7 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
         results=result_table(group.group),
         notes=reading_notes(group.group),
         warnings=[_warning(warned) for warned in group.group.warnings],
-        troubles=[
-            (run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"
-        ],
+        troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
         pictures=pictures,
         runs=runs_table(group.runs),
         differences=differing,
@@ -113,10 +111,10 @@ def _lead(group: RunGroup) -> str:
 def _facts(runs: Sequence[LoadedRun]) -> list[tuple[str, str]]:
     first = runs[0].record
     found = [
-        ("Benchmark", f"{first.benchmark}, {first.scenario} scenario{_tasks(first)}"),
+        ("Benchmark", f"{first.benchmark}, {first.scenario} scenario{_tasks(runs)}"),
         ("Data", _data(first)),
         ("Model", listed(dict.fromkeys(_model(run.record) for run in runs))),
-        ("Seeds", _seeds(sorted({run.record.seed for run in runs}))),
+        ("Seeds", seeds_in_words({run.record.seed for run in runs})),
         ("Runs", _endings(runs)),
         ("Ended", _period(runs)),
         ("Device", listed(dict.fromkeys(run.record.versions.get("device", "") for run in runs))),
@@ -124,9 +122,10 @@ def _facts(runs: Sequence[LoadedRun]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in found if value]
 
 
-def _tasks(record: Record) -> str:
-    count = len(record.accuracy_matrix[0]) if record.accuracy_matrix else record.config.get("tasks")
-    return f", {counted(count, 'task')}" if count else ""
+def _tasks(runs: Sequence[LoadedRun]) -> str:
+    """As many as were evaluated by a run that came so far."""
+    counts = [len(run.record.accuracy_matrix[0]) for run in runs if run.record.accuracy_matrix]
+    return f", {counted(counts[0], 'task')}" if counts else ""
 
 
 def _data(record: Record) -> str:
@@ -142,12 +141,6 @@ def _model(record: Record) -> str:
     name = str(model.pop("name", ""))
     sizes = ", ".join(f"{size} {value}" for size, value in model.items())
     return f"{name} ({sizes})" if sizes else name
-
-
-def _seeds(seeds: list[int]) -> str:
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]} to {seeds[-1]}"
-    return listed(map(str, seeds))
 
 
 def _endings(runs: Sequence[LoadedRun]) -> str:
@@ -174,7 +167,7 @@ def _details(run: LoadedRun, differing: Differences) -> RunDetails:
         ("Ended", f"{_written(run):%Y-%m-%d %H:%M} UTC, {record.status}" + f": {record.error}" * bool(record.error)),
         ("Data", _data(record)),
         ("Decisions", _decisions(record)),
-        ("Weights, SHA-256", record.weights_sha256),
+        ("Weights", f"SHA-256 {record.weights_sha256}" if record.weights_sha256 else ""),
         ("Versions", ", ".join(f"{name} {value}" for name, value in record.versions.items())),
     ]
     accuracy = record.metrics.get("average_accuracy")
@@ -189,10 +182,7 @@ def _details(run: LoadedRun, differing: Differences) -> RunDetails:
 
 
 def _decisions(record: Record) -> str:
-    totals = {
-        kind.value: sum(layer.get(kind.value, 0) for layer in record.decisions.values())
-        for kind in Decision
-    }
+    totals = {kind.value: sum(layer.get(kind.value, 0) for layer in record.decisions.values()) for kind in Decision}
     decided = sum(totals.values())
     return ", ".join(f"{name} {count / decided:.1%}" for name, count in totals.items()) if decided else ""
 

@@ -1,6 +1,6 @@
 """How runs were set up: what differs between them, and all of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sfao.reports.comparison import flat_settings
@@ -15,6 +15,10 @@ class Variant:
     seeds: list[int]
     #: Settings and versions by dotted name.
     values: dict[str, str]
+
+    @property
+    def seeds_in_words(self) -> str:
+        return f"seed{'s' * (len(self.seeds) > 1)} {seeds_in_words(self.seeds)}"
 
 
 @dataclass(frozen=True)
@@ -40,3 +44,11 @@ def differences(runs: Sequence[LoadedRun]) -> Differences:
 def set_up(run: LoadedRun) -> dict[str, str]:
     """Every setting of a run but its seed, and the versions that it ran with."""
     return flat_settings(run.record.config) | flat_settings(run.record.versions, "versions.")
+
+
+def seeds_in_words(seeds: Iterable[int]) -> str:
+    """0 to 4, or 3, 7"""
+    listed = sorted(seeds)
+    if len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1)):
+        return f"{listed[0]} to {listed[-1]}"
+    return ", ".join(map(str, listed))

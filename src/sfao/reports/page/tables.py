@@ -47,7 +47,7 @@ RESULTS = (
     Column("forgetting"),
     Column("held"),
     Column("time"),
-    Column("× sgd"),
+    Column("\N{MULTIPLICATION SIGN} sgd"),
     Column("p"),
 )
 NOTES = Column("notes", numeric=False)
@@ -63,7 +63,8 @@ def result_table(group: Group) -> Table:
     for number, row in enumerate(group.rows):
         cells = _result_cells(row, group.baseline)
         shown = [
-            Cell(text, value, best=(number, column) in best) for column, (text, value) in enumerate(cells[: len(RESULTS)])
+            Cell(text, value, best=(number, column) in best)
+            for column, (text, value) in enumerate(cells[: len(RESULTS)])
         ]
         if troubled:
             shown.append(Cell(row.trouble, trouble=bool(row.trouble)))
@@ -77,7 +78,7 @@ def _result_cells(row: Row, baseline: str) -> list[tuple[str, float | None]]:
         (row.method, None),
         (str(row.done) if row.whole else f"{row.done} of {row.asked}", row.done),
         (mean_text(accuracy), accuracy.mean if accuracy else None),
-        (interval_text(accuracy).replace(", ", "–"), accuracy.low if accuracy else None),
+        (interval_text(accuracy).replace(", ", "\N{EN DASH}"), accuracy.low if accuracy else None),
         (mean_text(forgetting), forgetting.mean if forgetting else None),
         ("" if row.memory_bytes is None else bytes_in_words(row.memory_bytes), row.memory_bytes),
         ("" if row.seconds is None else f"{row.seconds:.1f} s", row.seconds),
@@ -90,10 +91,10 @@ def _result_cells(row: Row, baseline: str) -> list[tuple[str, float | None]]:
 METRICS = {
     "average_accuracy": "accuracy",
     "average_forgetting": "forgetting",
-    "backward_transfer": "backward transfer",
-    "forward_transfer": "forward transfer",
+    "backward_transfer": "BWT",
+    "forward_transfer": "FWT",
     "psm": "PSM",
-    "psm_released": "PSM, released code",
+    "psm_released": "PSM, released",
 }
 RUNS = (
     Column("run", numeric=False),
@@ -129,4 +130,6 @@ def _run_cells(run: LoadedRun) -> list[Cell]:
 
 
 def _metric(value: float | None) -> Cell:
-    return Cell("") if value is None or not isfinite(value) else Cell(f"{value:.4f}", value)
+    return (
+        Cell("") if value is None or not isfinite(value) else Cell(f"{value:.4f}".replace("-", "\N{MINUS SIGN}"), value)
+    )

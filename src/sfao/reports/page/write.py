@@ -34,22 +34,24 @@ def write_page(
     return path
 
 
-def page(
-    runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()
-) -> str:
+def page(runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()) -> str:
     """The same for the same runs, to the letter."""
     sections = [
         section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
         for number, (group, drawings) in enumerate(zip(grouped(runs), drawings_by_group, strict=True), start=1)
     ]
     style, script = _asset("report.css"), _asset("report.js")
-    return _environment().get_template("report.html.jinja").render(
-        opening=opening(runs, sections),
-        sections=sections,
-        notices=notices,
-        policy=_policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            opening=opening(runs, sections),
+            sections=sections,
+            notices=notices,
+            policy=_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+        )
     )
 
 
