@@ -3,8 +3,10 @@
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from sfao.reports.figures.drawing import Drawing
@@ -27,6 +29,8 @@ from sfao.reports.runs import LoadedRun
 MOST_PANELS = 12
 #: Points that `.83` needs.
 ROOM = 14.0
+#: Shades that are told apart.
+LEVELS = 50
 COLOURS = LinearSegmentedColormap.from_list("accuracy", RAMP)
 
 
@@ -44,7 +48,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
     tasks = len(matrices[shown[0]])
     columns = min(len(shown), 4 if tasks <= 10 else 3)
     side = WIDTH / columns - 0.25
-    figure, axes = panels(len(shown), columns=columns, height=min(side, 2.6) + 0.3, share_x=True)
+    figure, axes = panels(len(shown), columns=columns, height=min(side, 2.6) + 0.45, share_x=True)
     lowest = min(matrices[row].min() for row in shown)
     scale = Normalize(np.floor(lowest * 10) / 10, 1.0)
     written = 72 * min(side, 2.6) / tasks >= ROOM
@@ -52,8 +56,8 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         _draw(ax, matrices[row], scale, written)
         ax.set_title(shortened(row))
     if not written:
-        bar = figure.colorbar(axes[0].collections[0], ax=axes, shrink=0.6, aspect=30, pad=0.02)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=axes, shrink=0.6, aspect=30, pad=0.02)
+        bar.outline.set_visible(False)
     figure.supxlabel("accuracy on task")
     figure.supylabel("after task")
     return Drawing(
@@ -72,7 +76,8 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
 
 def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool) -> None:
     tasks = len(matrix)
-    ax.pcolormesh(matrix, cmap=COLOURS, norm=scale, edgecolors="none", linewidth=0)
+    for level, cells in _by_level(matrix, scale).items():
+        ax.add_patch(PathPatch(cells, facecolor=COLOURS(level / LEVELS), edgecolor="none"))
     ax.set(xlim=(0, tasks), ylim=(tasks, 0), aspect="equal")
     every = max(1, -(-tasks // 10))
     ticks = np.arange(0, tasks, every)
@@ -88,10 +93,21 @@ def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool
             ax.text(task + 0.5, after + 0.52, _short(accuracy), ha="center", va="center", color=colour, size=SMALL)
 
 
+def _by_level(matrix: NDArray[np.float64], scale: Normalize) -> dict[int, Path]:
+    """{level of colour: its cells, as one path}: cells that are drawn one by one make a page ten times as big."""
+    found: dict[int, list[Path]] = {}
+    for (after, task), accuracy in np.ndenumerate(matrix):
+        square = Path([(task, after), (task + 1, after), (task + 1, after + 1), (task, after + 1), (0, 0)], closed=True)
+        found.setdefault(round(LEVELS * float(scale(accuracy))), []).append(square)
+    return {level: Path.make_compound_path(*cells) for level, cells in found.items()}
+
+
 def _short(accuracy: float) -> str:
     """`.83`, and `1` for what rounds to it."""
     return f"{accuracy:.2f}".removeprefix("0") if accuracy < 0.995 else "1"
 
 
 def _listed(accuracies: NDArray[np.float64]) -> str:
+    if len(accuracies) > 10:
+        return f"{accuracies.mean():.2f} on average, {accuracies.min():.2f} to {accuracies.max():.2f}"
     return ", ".join(f"{accuracy:.2f}" for accuracy in accuracies)

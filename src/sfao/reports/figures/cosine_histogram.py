@@ -38,7 +38,8 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
         title="What the gate saw",
         caption=(
             f"The cosine that decided, at {count:,} looks of the gate: every recorded step after the first task, all "
-            "seeds together. Dashed lines: the thresholds; where there is none, every step is projected."
+            "seeds together. Dashed lines: the thresholds; between them, and where there are none, "
+            "steps are projected."
             + (" All layers of a method together." if joint else "")
             + and_more(len(pooled) - len(shown), "panel")
         ),
@@ -50,9 +51,9 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
 
 
 def thresholds(found: list[Look]) -> dict[str, float]:
-    """{option: value}, of gates that have them."""
+    """{option: value}, of those that any cosine can be beyond."""
     options = found[0].run.record.config.get("options", {})
-    return {name: float(options[name]) for name in THRESHOLDS if name in options}
+    return {name: float(options[name]) for name in THRESHOLDS if abs(options.get(name, 1.0)) < 1}
 
 
 def cosines(found: list[Look]) -> list[float]:
@@ -72,7 +73,12 @@ def _draw(ax: Axes, found: list[Look], colour: str) -> None:
     first, last = np.floor(min(values) / BIN), np.ceil(max(values) / BIN)
     edges = np.arange(min(first, last - 1), last + 1) * BIN
     ax.hist(
-        values, bins=edges, weights=np.full(len(values), 1 / len(values)), color=colour, edgecolor="none", rwidth=0.9
+        values,
+        bins=edges.tolist(),
+        weights=np.full(len(values), 1 / len(values)),
+        color=colour,
+        edgecolor="none",
+        rwidth=0.9,
     )
     ax.set_ylim(bottom=0)
     for name, value in thresholds(found).items():
@@ -83,5 +89,6 @@ def _draw(ax: Axes, found: list[Look], colour: str) -> None:
             xycoords=("data", "axes fraction"), textcoords="offset points",
             ha="left" if side > 0 else "right", va="top", size=SMALL,
         )  # fmt: skip
-    ax.set_xlim(min(-0.35, edges[0]), 1.2)
-    ax.set_xticks(np.arange(0.0 if edges[0] > -0.35 else -1.0, 1.01, 0.25 if edges[0] > -0.35 else 0.5))
+    lowest = min([-0.1, edges[0], *thresholds(found).values()])
+    ax.set_xlim(lowest - 0.45, 1.3)  # room for words on both sides
+    ax.set_xticks([tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if tick >= lowest])

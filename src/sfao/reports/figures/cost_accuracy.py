@@ -97,8 +97,8 @@ def _draw(ax: Axes, points: list[Point], in_words: Words) -> None:
     positions = _cost_axis(ax, [point.cost for point in points], in_words)
     at = dict(zip([point.row for point in points], positions, strict=True))
     front = pareto_front(points)
-    ax.plot([at[point.row] for point in front], [point.accuracy for point in front],
-            drawstyle="steps-post", color=MUTED, linewidth=1.0, zorder=1)  # fmt: skip
+    if front:
+        ax.plot(*zip(*_stairs(front, at), strict=True), color=MUTED, linewidth=1.0, zorder=1)
     for point in points:
         colour = method_colour(point.row)
         ax.errorbar(
@@ -109,7 +109,17 @@ def _draw(ax: Axes, points: list[Point], in_words: Words) -> None:
     ax.margins(0.14)
     ax.grid(color=MUTED, alpha=0.2, linewidth=0.5)
     places = [(at[point.row], point.accuracy) for point in points]
-    place_labels(ax, places, [shortened(point.row, 22) for point in points], INK)
+    place_labels(ax, places, [shortened(point.row, 22) for point in points], INK, avoid=_stairs(front, at))
+
+
+def _stairs(front: Sequence[Point], at: dict[str, float]) -> list[tuple[float, float]]:
+    """The corners of the line that joins the front."""
+    corners: list[tuple[float, float]] = []
+    for point in front:
+        if corners:
+            corners.append((at[point.row], corners[-1][1]))
+        corners.append((at[point.row], point.accuracy))
+    return corners
 
 
 def _within(point: Point, position: float) -> float:
@@ -140,11 +150,12 @@ def _cost_axis(ax: Axes, costs: list[float], in_words: Words) -> list[float]:
 
 
 def _marks(low: float, high: float) -> list[float]:
-    """Round numbers from below the low to above the high, four to eight of them."""
+    """Round numbers from below the low to above the high, at most eight of them."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     leading = (1, 2, 5) if len(decades) <= 3 else (1,)
     found = [digit * 10.0**decade for decade in decades for digit in leading]
-    return [mark for mark in found if low / 2 <= mark <= high * 2][:: max(1, -(-len(found) // 10))]
+    near = [mark for mark in found if low / 2 <= mark <= high * 2]
+    return near[:: -(-len(near) // 8)]
 
 
 def _seconds(count: float) -> str:

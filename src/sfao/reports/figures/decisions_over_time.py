@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.gate_looks import gated_rows, layers_of
-from sfao.reports.figures.style import MUTED, SMALL, STYLE, and_more, limited, panels, shortened
+from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, limited, panels, shortened
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
 
@@ -18,7 +18,7 @@ from sfao.reports.runs import LoadedRun
 COLOURS = {"accept": "#9fd3c0", "project": "#4f86b8", "discard": "#a8326f"}
 MOST_PANELS = 12
 #: Stretches of time in a panel; more are finer than it is printed.
-MOST_STRETCHES = 80
+MOST_STRETCHES = 60
 
 
 @rc_context(STYLE)
@@ -75,10 +75,10 @@ def _draw(ax: Axes, steps: NDArray[np.int64], counts: NDArray[np.float64]) -> No
 
 
 def _mark_tasks(ax: Axes, run: LoadedRun) -> None:
-    """Where the lines of one task end and those of the next begin."""
+    """Between the last line of a task and the first of the next."""
     for before, after in zip(run.steps, run.steps[1:], strict=False):
         if after["task"] != before["task"]:
-            ax.axvline(before["step"], color=MUTED, linewidth=0.7, linestyle=":")
+            ax.axvline((before["step"] + after["step"]) / 2, color=ON_DARK, linewidth=1.0, linestyle=":")
 
 
 def _told(row: str, layer: str, runs: list[LoadedRun]) -> str:

@@ -3,6 +3,7 @@
 import re
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -58,7 +59,7 @@ def _drawn(drawing: Drawing, form: str) -> bytes:
     file = BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "Title": drawing.title}}
     # Type 42 fonts keep the text of a PDF searchable; some publishers refuse the default, type 3.
-    fixed = {"svg.fonttype": "none", "svg.hashsalt": drawing.name, "pdf.fonttype": 42}
+    fixed: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": drawing.name, "pdf.fonttype": 42}
     with matplotlib.rc_context(fixed):
         drawing.figure.savefig(file, format=form, metadata=dates[form], transparent=True)
     return file.getvalue()
@@ -72,7 +73,7 @@ def _drop(root: ElementTree.Element, tags: set[str]) -> None:
 
 def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
     """Without `style` and xlink; ids and references to them start with the prefix."""
-    made = {}
+    made: dict[str, str] = {}
     for name, value in found.items():
         if name == "style":
             made |= _declarations(value)
@@ -82,7 +83,14 @@ def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
             made[name.removeprefix(f"{{{_XLINK}}}")] = value
     if "href" in made:
         made["href"] = made["href"].replace("#", f"#{prefix}-", 1)
-    return {name: _COLOURS.get(value, re.sub(r"url\(#", f"url(#{prefix}-", value)) for name, value in made.items()}
+    return {
+        name: _COLOURS.get(value, _rounded(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
+    }
+
+
+def _rounded(value: str) -> str:
+    """Hundredths of a point are finer than any screen, and a quarter of the size."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
 
 
 def _declarations(style: str) -> dict[str, str]:

@@ -1,10 +1,13 @@
 """Labels beside points, where they cover neither points nor one another."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
 from sfao.reports.figures.style import SMALL
 
@@ -24,8 +27,17 @@ _SPOTS = [
 _SIZE_OF_A_POINT = 8.0
 
 
-def place_labels(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str], colour: str) -> None:
-    """Give each point the first spot that is free, or the one that covers least."""
+def place_labels(
+    ax: Axes,
+    points: Sequence[tuple[float, float]],
+    texts: Sequence[str],
+    colour: str,
+    avoid: Sequence[tuple[float, float]] = (),
+) -> None:
+    """Give each point the first spot that is free, or the one that covers least of points, labels and a line.
+
+    `avoid` are the corners of that line.
+    """
     figure = ax.get_figure(root=True)
     if figure is None:
         raise ValueError("`ax` must be in a figure, got axes without one")
@@ -34,6 +46,7 @@ def place_labels(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
     centres = ax.transData.transform(points)
     half = _SIZE_OF_A_POINT * scale / 2
     taken = [Bbox([centre - half, centre + half]) for centre in centres]
+    taken += _along(ax.transData.transform(avoid)) if len(avoid) > 1 else []
     inside = ax.get_window_extent()
     for point, text in zip(points, texts, strict=True):
         best: tuple[float, int] | None = None
@@ -50,6 +63,11 @@ def place_labels(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
         if best is not None:
             _hang(label, _SPOTS[best[1]])
         taken.append(label.get_window_extent())
+
+
+def _along(corners: NDArray[np.float64]) -> list[Bbox]:
+    """The boxes of the pieces of a line that runs along the axes."""
+    return [Bbox([np.minimum(start, end) - 1, np.maximum(start, end) + 1]) for start, end in pairwise(corners)]
 
 
 def _hang(label: Annotation, spot: tuple[float, float, str, str]) -> None:

@@ -1,6 +1,7 @@
 """Accuracy against a threshold: what a paper reports and what was measured here, in one figure."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from matplotlib import rc_context
 from matplotlib.lines import Line2D
@@ -11,8 +12,14 @@ from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, panels
 #: (label of the series, threshold, mean accuracy, standard deviation where there is one)
 Measured = tuple[str, float, float, float | None]
 
+Line = Literal["-", "--", ":", "-."]
 #: A series each: mark, line and colour differ together.
-_LOOKS = (("o", "-", "#d55e00"), ("s", "--", "#0068b0"), ("^", ":", "#009e73"), ("D", "-.", "#7a5fc0"))
+_LOOKS: tuple[tuple[str, Line, str], ...] = (
+    ("o", "-", "#d55e00"),
+    ("s", "--", "#0068b0"),
+    ("^", ":", "#009e73"),
+    ("D", "-.", "#7a5fc0"),
+)
 
 
 @rc_context(STYLE)

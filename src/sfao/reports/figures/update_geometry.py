@@ -56,7 +56,7 @@ def _drawing(group: RunGroup, row: str, look: Look, count: int) -> Drawing:
 
 
 def _draw(ax: Axes, look: Look, lost: float, part: float, colour: str) -> None:
-    kept = look.kept
+    kept, left = look.kept, min(-0.6, part - 0.1)
     ax.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
     ax.plot((lost, lost), (0, kept), color=MUTED, linewidth=0.7, linestyle=(0, (3, 2)))
     ax.plot((0, lost), (kept, kept), color=MUTED, linewidth=0.7, linestyle=(0, (3, 2)))
@@ -77,10 +77,8 @@ def _draw(ax: Axes, look: Look, lost: float, part: float, colour: str) -> None:
         f"nearest direction b: cos(g, b) = {look.cosine:.2f}\nits part in this plane is {abs(part):.2f} long",
         (part / 2, -0.035), (0, -5), textcoords="offset points", va="top", ha="center",
     )  # fmt: skip
-    ax.annotate(
-        "span of the memory", (1.42, 0), (0, 3), textcoords="offset points", ha="right", color=MUTED, size=SMALL
-    )
-    ax.set(xlim=(min(-0.6, part - 0.1), 1.45), ylim=(-0.3, max(kept, 0.5) + 0.15), aspect="equal")
+    ax.annotate("span of the memory", (left, 0), (0, 3), textcoords="offset points", ha="left", color=MUTED, size=SMALL)
+    ax.set(xlim=(left, 1.45), ylim=(-0.3, max(kept, 0.5) + 0.15), aspect="equal")
     ax.set_axis_off()
 
 
