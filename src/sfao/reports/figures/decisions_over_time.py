@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.gate_looks import gated_rows, layers_of
-from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, limited, panels, shortened
+from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, limited, panels, title_of
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
 
@@ -32,7 +32,7 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
         steps, counts = decided(runs, layer)
         _draw(ax, steps, counts)
         _mark_tasks(ax, runs[0])
-        ax.set_title(f"{shortened(row, 18)} · {shortened(layer, 18)}")
+        ax.set_title(title_of(row, layer))
     patches = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
     figure.legend(handles=patches, loc="outside upper left", ncols=3, frameon=False, fontsize=SMALL)
     figure.supxlabel("step")

@@ -89,6 +89,11 @@ def panels(count: int, *, columns: int, height: float, share_x: bool = False) ->
     return figure, axes[:count]
 
 
+def most_panels(tasks: int) -> int:
+    """How many panels of tasks x tasks numbers can be read side by side, and sent in a page."""
+    return max(2, min(12, 2500 // tasks**2))
+
+
 def limited(items: Sequence[Item], most: int) -> list[Item]:
     """As many as fit, evenly taken from first to last."""
     if len(items) <= most:
@@ -101,6 +106,19 @@ def and_more(left_out: int, what: str) -> str:
     return f" And {left_out} more {what}{'s' * (left_out > 1)}, not shown." if left_out else ""
 
 
-def shortened(text: str, most: int = 28) -> str:
+def columns_for(count: int, tasks: int) -> int:
+    """Of panels of tasks x tasks numbers, in rows that are full where that can be."""
+    widest = 4 if tasks <= 10 else 3
+    return min(count, 3 if count in (5, 6, 9) else widest)
+
+
+def title_of(row: str, layer: str) -> str:
+    """On one line when a third of the width has room for it."""
+    line = f"{shortened(row, 30)} · {layer}"
+    return line if len(line) <= 32 else f"{shortened(row, 32)}\n{shortened(layer, 32)}"
+
+
+def shortened(text: str, most: int = 26) -> str:
     """The names of rows hold the settings in which they differ; the end tells them apart as well as the start."""
+    text = text.replace("options.", "")
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"
