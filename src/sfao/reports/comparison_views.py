@@ -25,14 +25,14 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 def as_markdown(comparison: Comparison) -> str:
     parts = [comparison.notice] if comparison.notice else []
     for group in comparison.groups:
-        cells = _cells(group, "**{}**".format, "*{}*".format)
-        table = [_markdown_row(HEADINGS), "|---|" + "---:|" * 7 + "---|", *map(_markdown_row, cells)]
+        rows = cells(group, "**{}**".format, "*{}*".format)
+        table = [_markdown_row(HEADINGS), "|---|" + "---:|" * 7 + "---|", *map(_markdown_row, rows)]
         parts.append("\n".join([f"## {group.title}", "", *table, "", *(f"- {note}" for note in notes(group))]))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _markdown_row(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
 def show(comparison: Comparison, console: Console) -> None:
@@ -52,8 +52,8 @@ def _table(group: Group, spacious: bool) -> Table:
     )
     for number in columns:
         table.add_column(HEADINGS[number], justify="left" if number in (0, 8) else "right", no_wrap=number > 0)
-    for row, cells in zip(group.rows, _cells(group, "[bold]{}[/]".format, str), strict=True):
-        table.add_row(*(cells[number] for number in columns), style="dim" if row.is_bound else None)
+    for row, texts in zip(group.rows, cells(group, "[bold]{}[/]".format, str), strict=True):
+        table.add_row(*(texts[number] for number in columns), style="dim" if row.is_bound else None)
     return table
 
 
@@ -104,9 +104,11 @@ def _listed(seeds: list[int]) -> str:
     return ", ".join(str(seed) for seed in seeds)
 
 
-def _cells(group: Group, bold: Callable[[str], str], dim: Callable[[str], str]) -> list[list[str]]:
+def cells(
+    group: Group, bold: Callable[[str], str], dim: Callable[[str], str], escape: Callable[[str], str] = str
+) -> list[list[str]]:
     """The table as text; the best of a column is bold, among methods all of whose runs are done."""
-    plain = [_row_cells(row, group.baseline) for row in group.rows]
+    plain = [[escape(cell) for cell in _row_cells(row, group.baseline)] for row in group.rows]
     for number, column in best_cells(group):
         plain[number][column] = bold(plain[number][column])
     for number, row in enumerate(group.rows):

@@ -34,6 +34,12 @@ class LoadedRun:
     #: What is missing of it, in words; empty when nothing is.
     notice: str = ""
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of its method."""
+        found = self.record.config.get("options")
+        return found if isinstance(found, dict) else {}
+
 
 def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
     """The runs that the folders are or hold, at any depth, each once, in natural order.

@@ -29,7 +29,7 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
         row, layer = gate
         _draw(ax, pooled[gate], method_colour(row))
         ax.set_title(title_of(row, layer))
-    signed = {own[0].run.record.config.get("options", {}).get("cosine", "signed") for own in pooled.values()}
+    signed = {own[0].run.options.get("cosine", "signed") for own in pooled.values()}
     figure.supxlabel("largest cosine with a stored direction" if signed == {"signed"} else "largest |cosine|")
     figure.supylabel("share of steps")
     count = sum(len(own) for own in pooled.values())
@@ -52,7 +52,7 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
 
 def thresholds(found: list[Look]) -> dict[str, float]:
     """{option: value}, of those that any cosine can be beyond."""
-    options = found[0].run.record.config.get("options", {})
+    options = {name: value for name, value in found[0].run.options.items() if isinstance(value, float)}
     return {name: float(options[name]) for name in THRESHOLDS if abs(options.get(name, 1.0)) < 1}
 
 
