@@ -77,10 +77,15 @@ class Comparison:
 
 def comparison(records: Iterable[Record]) -> Comparison:
     """Groups and rows in the order in which their first records come."""
+    return Comparison([_group(members) for members in comparable_records(records)])
+
+
+def comparable_records(records: Iterable[Record]) -> list[list[Record]]:
+    """The records of each group, in the order of the groups."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(_comparable(record), []).append(record)
-    return Comparison([_group(members) for members in groups.values()])
+    return list(groups.values())
 
 
 def _comparable(record: Record) -> tuple[object, ...]:
@@ -91,7 +96,7 @@ def _comparable(record: Record) -> tuple[object, ...]:
 
 
 def _group(records: list[Record]) -> Group:
-    named = _named(records)
+    named = records_by_row(records)
     done = {name: [record for record in own if record.status == "done"] for name, own in named.items()}
     baseline = best_baseline({name: _by_seed(own, "average_accuracy") for name, own in done.items() if own})
     return Group(
@@ -113,14 +118,14 @@ def _set_apart(name: str) -> bool:
     return name.split(" ")[0] in (OURS, BOUND)
 
 
-def _named(records: list[Record]) -> dict[str, list[Record]]:
+def records_by_row(records: list[Record]) -> dict[str, list[Record]]:
     """{row: its records}: a method run with different settings is as many rows, named by what differs."""
     methods: dict[str, list[Record]] = {}
     for record in records:
         methods.setdefault(record.method, []).append(record)
     named: dict[str, list[Record]] = {}
     for method, own in methods.items():
-        settings = [_settings(record.config) for record in own]
+        settings = [flat_settings(record.config) for record in own]
         varying = sorted(name for name in set().union(*settings) if len({s.get(name) for s in settings}) > 1)
         for record, values in zip(own, settings, strict=True):
             label = ", ".join(f"{name}={values.get(name)}" for name in varying)
@@ -128,12 +133,12 @@ def _named(records: list[Record]) -> dict[str, list[Record]]:
     return {name: _one_a_seed(own) for name, own in named.items()}
 
 
-def _settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def flat_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Dotted names and values as text, without the seed."""
     flat: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            flat |= _settings(value, f"{prefix}{name}.")
+            flat |= flat_settings(value, f"{prefix}{name}.")
         elif prefix + name != "seed":
             flat[prefix + name] = str(value)
     return flat
