@@ -152,7 +152,7 @@ def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
         try:
             steps.append(_checked_step(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError):
-            return steps, f"line {number} of {STEPS} is damaged; figures show the {len(steps)} lines before it"
+            return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
     return steps, ""
 
 
