@@ -98,6 +98,7 @@ def test_a_record_that_is_none_is_named(compared, tmp_path, text):
         b'{"step": 40}',
         b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": NaN, "kept": 1.0}}}',
         b'{"step": 40, "task": 1, "decisions": {"a": {"accept": "x"}}, "gate": {}}',
+        b'{"step": 40, "task": 1, "decisions": {"a": {"accept": 1, "project": 2}}, "gate": {}}',
     ],
 )
 def test_damaged_steps_cost_the_lines_from_there_on_and_are_told(compared, tmp_path, damage):
@@ -154,3 +155,11 @@ def test_groups_of_one_title_have_slugs_that_differ(runs, compared, tmp_path):
     assert [group.slug for group in grouped(load_runs([tmp_path]))] == [
         "split-mnist-5k-domain-1", "split-mnist-5k-domain-2",
     ]  # fmt: skip
+
+
+def test_records_that_cannot_belong_together_are_told(compared, tmp_path):
+    three = [[0.5] * 3] * 3
+    edited(compared / "sgd-0", tmp_path / "a")
+    edited(compared / "sgd-1", tmp_path / "b", accuracy_matrix=three, initial_accuracy=[0.5] * 3)
+    with pytest.raises(ReportError, match="must have as many tasks, but a has 2 and b has 3"):
+        grouped(load_runs([tmp_path]))

@@ -175,6 +175,15 @@ def test_decisions_over_time_add_up_to_the_counts(split):
         assert (counts >= 0).all()
 
 
+def test_a_run_that_lost_its_steps_leaves_the_others_theirs(split):
+    first, second = split.done["sfao"]
+    layer = next(iter(first.record.decisions))
+    for lost in (replace(second, steps=[]), replace(second, steps=second.steps[:1])):
+        (group,) = grouped([first, lost])
+        assert len(decided(group.done["sfao"], layer)[1]) == (len(lost.steps) or len(first.steps))
+        assert {drawing.name for drawing in drawings(group)} >= {"decisions", "cosines", "update-geometry"}
+
+
 def test_the_areas_of_decisions_are_shares_of_the_steps(split):
     figure = decisions_over_time(split).figure
     gates = [(row, layer) for row in ("sfao",) for layer in split.done[row][0].record.decisions]
