@@ -44,7 +44,7 @@ class Elements(HTMLParser):
 
 def sortable_tables(html):
     """Rows of (text, value) of each table that sorts."""
-    tables = re.findall(r'<table class="sortable">.*?</table>', html, re.DOTALL)
+    tables = re.findall(r'<table class="sortable.*?</table>', html, re.DOTALL)
     return [[_cells(row) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]] for table in tables]
 
 

@@ -78,7 +78,7 @@ def _result_cells(row: Row, baseline: str) -> list[tuple[str, float | None]]:
         (row.method, None),
         (str(row.done) if row.whole else f"{row.done} of {row.asked}", row.done),
         (mean_text(accuracy), accuracy.mean if accuracy else None),
-        (interval_text(accuracy).replace(", ", "\N{EN DASH}"), accuracy.low if accuracy else None),
+        (interval_text(accuracy), accuracy.low if accuracy else None),
         (mean_text(forgetting), forgetting.mean if forgetting else None),
         ("" if row.memory_bytes is None else bytes_in_words(row.memory_bytes), row.memory_bytes),
         ("" if row.seconds is None else f"{row.seconds:.1f} s", row.seconds),
