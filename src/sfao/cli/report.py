@@ -76,14 +76,17 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
 def progress() -> Iterator[Tell]:
     """What is being done, on the error stream of a terminal, once it takes long."""
     from rich.console import Console
+    from rich.markup import escape
 
     screen, began = Console(stderr=True), time.monotonic()
-    with screen.status("", speed=0.5) as status:
-        status.stop()
+    status = screen.status("")
 
-        def tell(doing: str) -> None:
-            status.update(doing)
-            if screen.is_terminal and time.monotonic() - began > PATIENCE:
-                status.start()
+    def tell(doing: str) -> None:
+        status.update(escape(doing))
+        if screen.is_terminal and time.monotonic() - began > PATIENCE:
+            status.start()
 
+    try:
         yield tell
+    finally:
+        status.stop()

@@ -61,13 +61,13 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     _draw(right, time, TIME)
     left.set(xlabel="bytes held", ylabel="average accuracy")
     right.set(xlabel="time of a run")
-    fronts = [[point.row for point in pareto_front(points)] for points in (memory, time)]
+    fronts = [", ".join(point.row for point in pareto_front(points)) or "none" for points in (memory, time)]
     return Drawing(
         name=group.file_name("cost-accuracy"),
         title="What accuracy costs",
         caption=(
-            f"Mean and standard deviation over seeds. The line joins what nothing else beats in both: "
-            f"{', '.join(fronts[0])} by bytes held for past tasks, {', '.join(fronts[1])} by time of training and "
+            f"Mean and standard deviation over seeds. The line, a Pareto front, joins what nothing else beats in both: "
+            f"{fronts[0]} by bytes held for past tasks, {fronts[1]} by time of training and "
             f"evaluation on the machine of the runs.{_bound(shown)}{and_more(len(rows) - len(shown), 'method')}"
         ),
         alt="; ".join(
