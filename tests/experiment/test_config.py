@@ -19,6 +19,16 @@ def test_another_model_leaves_the_sizes_behind():
     assert config.model.sizes == {"fc": 64}
 
 
+def test_the_sizes_of_another_model_may_come_before_its_name():
+    config = configure("split-mnist", "sgd", settings={"model.fc": 64, "model.name": "cnn"})
+    assert config.model.sizes == {"fc": 64}
+
+
+def test_what_is_read_back_is_equal_where_an_option_is_a_list():
+    config = configure("split-mnist", "gpm", settings={"options.threshold": [0.9, 0.95]})
+    assert yaml.safe_load(yaml.safe_dump(config.model_dump())) == config.model_dump()
+
+
 def test_a_dumped_configuration_is_complete_and_can_be_run_again():
     config = configure("split-cifar100", "sgd", settings={"order": "random"})
     assert checked(yaml.safe_load(yaml.safe_dump(config.model_dump()))) == config
@@ -46,6 +56,7 @@ def test_settings_of_the_command(text, parsed):
         ({"model.hiden": 3}, "`hiden` is no option (did you mean 'hidden'?)"),
         ({"evaluate": "validation"}, "`evaluate: validation` needs examples held out"),
         ({"momentum": 1}, "`momentum`: input should be less than 1, got 1"),
+        ({"lr": float("inf")}, "`lr`: input should be a finite number, got inf"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -70,14 +81,21 @@ def test_unknown_names_suggest_the_nearest(benchmark, method):
         ("options:\n  a: 1\n  b: 2\n", "c.yaml:2: `options.a` is no setting"),
         ("- 1\n", "must hold `name: value` lines, got list"),
         ("a: [1\n", "must be YAML"),
+        ("1: 2\n", "must hold names of settings, got 1"),
+        ("lr: \xff\n", "must be YAML"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):
     file = tmp_path / "c.yaml"
-    file.write_text(text)
+    file.write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError) as caught:
         configure("split-mnist", "sgd", file=file)
     assert message in str(caught.value)
+
+
+def test_a_seed_that_no_generator_takes():
+    with pytest.raises(ConfigError, match="`seed`: input should be less than 9223372036854775808"):
+        configure("split-mnist", "sgd", seed=2**63)
 
 
 def test_a_missing_file(tmp_path):

@@ -25,6 +25,7 @@ def test_runs_end_as_they_would_alone_and_one_that_fails_or_diverges_harms_no_ot
     heard = []
     environment = dict(os.environ)
     diverged, *done, failed = run_all(jobs, workers=2, watch=lambda job, event: heard.append((job, event)))
+    assert dict(os.environ) == environment
     assert failed.error == f"FolderError: `out` must be a folder, got the file {tmp_path / 'file'}"
     assert "Traceback" in failed.traceback
     assert diverged.status == "diverged"
@@ -32,7 +33,6 @@ def test_runs_end_as_they_would_alone_and_one_that_fails_or_diverges_harms_no_ot
     assert [record.status for record in done] == ["done", "done"]
     assert done[0].weights_sha256 == alone.weights_sha256 != done[1].weights_sha256
     assert [record.versions["threads"] for record in done] == ["1", "1"]
-    assert dict(os.environ) == environment
     assert active_children() == []
     for each in jobs:
         own = [event for job, event in heard if job is each]
@@ -73,6 +73,24 @@ def test_stopping_saves_what_runs_starts_nothing_more_and_leaves_nobody(tmp_path
     assert not (tmp_path / "1").exists()
     assert active_children() == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_to_all_processes_at_once_fails_no_run(tmp_path):
+    asked, failures = [], []
+
+    def watch(job, event):
+        if isinstance(event, Failure):
+            failures.append(event)
+        if isinstance(event, Update) and not asked:
+            (worker,) = active_children()
+            os.kill(worker.pid, signal.SIGTERM)
+            asked.append(None)
+            time.sleep(1)  # the worker has saved its state and says so before it is asked
+
+    with pytest.raises(Interrupted):
+        run_all([job(tmp_path / "run", epochs=1000)], watch=watch, stopping=lambda: bool(asked))
+    assert failures == []
+    assert (tmp_path / "run" / "checkpoint.pt").exists()
 
 
 def test_stopping_does_not_wait_for_a_worker_that_is_still_starting(tmp_path):

@@ -1,8 +1,11 @@
 """One run: what it leaves, and that it can be stopped anywhere."""
 
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
+import torch
 
 from sfao.experiment.config import configure
 from sfao.experiment.errors import FolderError, Interrupted
@@ -10,6 +13,7 @@ from sfao.experiment.execute import execute
 from sfao.experiment.record import load_record
 from sfao.experiment.run import Run
 from sfao.methods import METHODS
+from sfao.models import MODELS, wide_resnet
 
 FAST = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}
 
@@ -67,6 +71,32 @@ def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, digits, method,
     assert lines == whole_lines
 
 
+@pytest.fixture
+def dropping(monkeypatch):
+    """A wide residual network small enough to train here, with dropout: the one thing that draws from torch itself."""
+    monkeypatch.setitem(MODELS, "wrn-28-10", partial(small_wide_resnet, depth=10, widen=1))
+    return configure(
+        "split-mnist-5k",
+        "agem",
+        settings={"epochs": 1, "batch_size": 400, "tasks": 2, "model.name": "wrn-28-10", "model.dropout": 0.5},
+    )
+
+
+def small_wide_resnet(input_shape, outputs, dropout, *, depth, widen):
+    return wide_resnet(input_shape, outputs, depth, widen, dropout)
+
+
+def test_dropout_is_decided_by_the_seed_and_survives_a_stop(tmp_path, dropping):
+    whole = execute(dropping, tmp_path / "whole")
+    torch.rand(7)  # whatever else drew in this process, another run of the same worker say
+    before = torch.get_rng_state()
+    folder = tmp_path / "parts"
+    with pytest.raises(Interrupted):
+        execute(dropping, folder, stopping=StopAt(folder, 7))
+    assert execute(dropping, folder, resume=True).weights_sha256 == whole.weights_sha256
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 class StopAt:
     """Says stop after so many steps of the whole run, counting those before it was resumed."""
 
@@ -89,6 +119,53 @@ def test_a_diverged_run_says_so_and_leaves_a_record(tmp_path, method, batch_size
     assert "the loss was" in record.error or "must be finite" in record.error
     assert record.metrics == {}
     assert load_record(tmp_path / "run").status == "diverged"
+
+
+def test_a_last_step_that_breaks_the_model_is_a_divergence(tmp_path):
+    record = execute(config(lr=1e38, batch_size=4000, tasks=1), tmp_path / "run")
+    assert record.status == "diverged"
+    assert record.error.startswith("the model gives outputs that are no numbers on task")
+
+
+@pytest.mark.parametrize("stop_at", [60, None])
+def test_neither_checkpoint_nor_record_of_other_data_is_taken_for_this_run(tmp_path, digits, stop_at):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    fewer = replace(digits, train_images=digits.train_images[::2], train_labels=digits.train_labels[::2])
+    if stop_at is None:
+        execute(config(), folder)
+        (folder / "record.json").write_text((folder / "record.json").read_text().replace('"train": 4000', '"train": 9'))
+    else:
+        with pytest.raises(Interrupted):
+            execute(config(), folder, stopping=StopAt(folder, stop_at))
+    with pytest.raises(FolderError, match="must be new or hold a run on the same data"):
+        Run(config(), fewer, folder).execute() if stop_at else execute(config(), folder)
+
+
+def test_a_resumed_run_never_pads_telemetry_that_was_lost(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        execute(config(), folder, stopping=StopAt(folder, 60))
+    (folder / "steps.jsonl").write_text((folder / "steps.jsonl").read_text()[:-30])
+    execute(config(), folder, resume=True)
+    lines = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [20, 40, 80, 100]
+
+
+def test_the_time_of_a_step_counts_the_steps_before_a_stop(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        execute(config(), folder, stopping=StopAt(folder, 30))
+    from sfao.experiment.checkpoint import load_checkpoint
+
+    assert load_checkpoint(folder).state["position"]["stepping"] > 0
+
+
+def test_what_a_killed_process_had_begun_to_write_goes(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".checkpoint.pt.123.part").write_bytes(b"half")
+    execute(config(), tmp_path / "run")
+    assert not list((tmp_path / "run").glob(".*.part"))
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
@@ -134,6 +211,20 @@ def test_a_folder_in_use_is_refused(tmp_path):
 
     execute(config(), tmp_path / "run", stopping=once)
     assert calls
+
+
+def test_a_run_that_goes_on_is_in_use_rather_than_unfinished(tmp_path):
+    refusals = []
+
+    def once_saved() -> bool:
+        if not refusals and (tmp_path / "run" / "checkpoint.pt").exists():
+            with pytest.raises(FolderError) as caught:
+                execute(config(), tmp_path / "run")
+            refusals.append(str(caught.value))
+        return False
+
+    execute(config(), tmp_path / "run", checkpoint_seconds=0, stopping=once_saved)
+    assert "another process is running" in refusals[0]
 
 
 def test_validation_is_evaluated_when_asked(tmp_path):

@@ -78,13 +78,16 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
         (["split-mnist", "--method", "sgd", "--data-root", "nowhere"], "sfao data get mnist"),
         (["split-mnist-5k", "--method", "sgd", "--set", "device=abacus"], "`device` must be one that this machine has"),
         (["split-mnist-5k", "--method", "sgd", "--set", "tasks=7"], "`tasks` must divide the 10 classes"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "device=meta"], "`device` must be one that this machine has"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "model.hidden="], "`hidden` must be a whole number"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "model.hidden=100000000000"], "can't allocate memory"),
     ],
 )
 def test_bad_usage(tmp_path, arguments, message):
     done = sfao("run", *arguments, "--out", "run", cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) <= 2
+    assert len(done.stderr.splitlines()) <= 2
     assert not (tmp_path / "run").exists()
 
 
@@ -109,6 +112,32 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [".lock", "config.yaml", "steps.jsonl"]
     again = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def test_output_that_cannot_be_written_is_one_line(tmp_path):
+    command = [*SFAO, "run", "split-mnist-5k", "--method", "sgd", "--out", "run", "--set", "epochs=1"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "sfao: No space left on device\n"
+    assert record(tmp_path / "run")["status"] == "done"
+
+
+def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(tmp_path):
+    (tmp_path / "c.yaml").write_text("a: &a\n  b: *a\n")  # a mapping inside itself
+    command = ["run", "split-mnist-5k", "--config", "c.yaml", "--out", "run"]
+    done = sfao(*command, cwd=tmp_path)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 2
+    assert "RecursionError" in done.stderr
+    assert "Traceback" in sfao(*command, "--debug", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_the_help_tells_the_defaults(tmp_path, command):
+    shown = " ".join(sfao(command, "--help", cwd=tmp_path).stdout.replace("│", " ").split())
+    assert "runs/BENCHMARK" in shown
+    assert "$SFAO_DATA or the cache" in shown
 
 
 def test_help_is_quick(tmp_path):

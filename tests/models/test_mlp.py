@@ -26,7 +26,7 @@ def test_the_hidden_layers_are_not_linear():
     assert not torch.allclose(model(inputs) + model(-inputs), 2 * model(torch.zeros_like(inputs)))
 
 
-@pytest.mark.parametrize("hidden", [0, -3, [8, 0], [2.5], ["8"]])
+@pytest.mark.parametrize("hidden", [0, -3, [8, 0], [2.5], ["8"], None, "8", {"a": 8}])
 def test_sizes_that_are_no_counts_are_refused(hidden):
     with pytest.raises(ValueError, match="`hidden` must be a whole number of at least 1, got"):
         mlp((1, 2, 2), 2, hidden)

@@ -56,3 +56,5 @@ def test_width_and_dropout_follow_their_rules():
         wide_resnet((3, 32, 32), 2, depth=10, widen=0)
     with pytest.raises(ValueError, match=r"`dropout` must be in \[0, 1\), got 1"):
         wrn_28_10((3, 32, 32), 2, dropout=1)
+    with pytest.raises(ValueError, match=r"`dropout` must be in \[0, 1\), got 'much'"):
+        wrn_28_10((3, 32, 32), 2, dropout="much")

@@ -67,6 +67,13 @@ def test_the_baseline_is_the_best_that_is_neither_ours_nor_the_bound():
     assert 0 < tests["sfao"].p < 0.05
 
 
+def test_a_method_that_failed_on_some_seeds_is_the_baseline_only_where_no_other_is():
+    troubled = [record("gem", 0, 0.99), record("gem", 1, status="failed"), record("gem", 2, status="failed")]
+    assert only_group([*THREE, *troubled]).baseline == "ewc"
+    ours = [each for each in THREE if each.method == "sfao"]
+    assert only_group([*ours, *troubled]).baseline == "gem"
+
+
 def test_without_a_baseline_there_is_no_test():
     group = only_group([record("sfao", 0), record("joint", 0)])
     assert group.baseline == ""

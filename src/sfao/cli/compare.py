@@ -23,15 +23,15 @@ def compare(
     benchmark: Annotated[str, typer.Argument(help="Which benchmark; see `sfao list`.")],
     methods: Annotated[str, typer.Option(help="Which methods, with commas between; see `sfao list`.")],
     seeds: Annotated[str, typer.Option(help="How many seeds (5 is 0 to 4), or which (3,7).")] = "5",
-    out: Annotated[Path | None, typer.Option(help="The folder of the runs. [default: runs/BENCHMARK]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs.", show_default="runs/BENCHMARK")] = None,
     preset: Annotated[str, typer.Option(help="Whose settings: recommended, released or paper.")] = "recommended",
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings for all.")] = None,
     settings: Sets = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time. [default: as many as cores]", min=1)] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
     data_root: Annotated[
-        Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
+        Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,

@@ -18,7 +18,7 @@ data = typer.Typer(help="The data of the benchmarks: list, get, verify.", no_arg
 
 Name = Annotated[str, typer.Argument(help="Which dataset; see `sfao data list`.")]
 Root = Annotated[
-    Path | None, typer.Option("--data-root", help="Where the data lie. [default: $SFAO_DATA or the cache]")
+    Path | None, typer.Option("--data-root", help="Where the data lie.", show_default="$SFAO_DATA or the cache")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
@@ -59,7 +59,7 @@ def get(
 
 @data.command()
 def verify(
-    name: Annotated[str | None, typer.Argument(help="Which dataset. [default: all that are here]")] = None,
+    name: Annotated[str | None, typer.Argument(help="Which dataset.", show_default="all that are here")] = None,
     data_root: Root = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -115,7 +115,9 @@ def bars(shown: bool) -> "Iterator[Progress]":
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as display:
+    console = Console(stderr=True)
+    shown = shown and console.is_terminal  # elsewhere it would leave an empty line
+    with Progress(*columns, console=console, transient=True, disable=not shown) as display:
         known: dict[str, TaskID] = {}
 
         def progress(what: str, done: int, total: int | None) -> None:

@@ -23,17 +23,15 @@ def run(
     benchmark: Annotated[str, typer.Argument(help="Which benchmark; see `sfao list`.")],
     method: Annotated[str, typer.Option(help="Which method; see `sfao list`.")] = "sfao",
     seed: Annotated[int, typer.Option(help="Of weights, order and sampling.", min=0)] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder of the run. [default: runs/BENCHMARK/METHOD-SEED]")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run, if not runs/BENCHMARK/METHOD-SEED")] = None,
     preset: Annotated[str, typer.Option(help="Whose settings: recommended, released or paper.")] = "recommended",
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
     settings: Sets = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
     data_root: Annotated[
-        Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
+        Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads. [default: all cores]", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, show_default="all cores")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
@@ -68,10 +66,10 @@ def run(
                 report=report,
                 stopping=stopping,
             )
-    if as_json:
-        say_json(asdict(record))
-    elif not quiet:
-        show(record, folder)
+        if as_json:
+            say_json(asdict(record))
+        elif not quiet:
+            show(record, folder)
     if record.status != "done":
         raise fail(f"the run {record.status}: {record.error}", FAILED)
 
@@ -108,12 +106,13 @@ def progress_bar(shown: bool) -> "Iterator[Reporter]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[live]}")
     bar = Progress(
         *(TextColumn(column) if isinstance(column, str) else column for column in columns),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
-        disable=not shown,
+        disable=not (shown and console.is_terminal),  # elsewhere it would leave an empty line
     )
     with bar:
         item = bar.add_task("starting", total=None, live="")

@@ -58,6 +58,8 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         raise fail("interrupted; the state is saved, go on with the same command and --resume", INTERRUPTED) from None
     except KeyboardInterrupt:
         raise fail("interrupted", INTERRUPTED) from None
+    except (typer.Exit, BrokenPipeError):  # typer ends quietly when nobody reads on
+        raise
     except (ConfigError, FolderError, DataError, ReportError) as error:
         if debug:
             raise
@@ -66,3 +68,8 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         if debug:
             raise
         raise fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), FAILED) from None
+    except Exception as error:
+        if debug:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise fail(f"{said}\nNobody foresaw this: --debug shows where it happened", FAILED) from None

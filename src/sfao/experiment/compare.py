@@ -4,20 +4,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from sfao.benchmarks.sources import Dataset, load_dataset
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import ConfigError, FolderError
-from sfao.experiment.folder import CONFIG, LOCK, check_folder, finished_record, occupied
+from sfao.experiment.execute import set_up
+from sfao.experiment.folder import CONFIG, check_folder, check_free, finished_record, locked, occupied
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
 from sfao.experiment.record import Record, describe, versions
-from sfao.experiment.run import Run
 from sfao.experiment.worker import Failure, Job
 
 #: What the comparison as a whole leaves beside the folders of its runs.
 RESULTS = ("comparison.json", "comparison.md")
+COMPARING = "comparing"
 
 
 def compare(
@@ -65,39 +64,22 @@ def compare(
 
 def _checked(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: bool) -> Dataset:
     """The dataset of jobs that can be done in their folders with it; whatever is wrong raises what says so."""
+    check_free(out, COMPARING)
+    for job in jobs:
+        check_free(job.folder)
     check_out(out, jobs)
     for job in jobs:
         check_folder(job.folder, job.config, resume=resume)
-        _check_free(job.folder)
     dataset = load_dataset(BENCHMARKS[jobs[0].config.benchmark].dataset, data_root)
     _rehearse(jobs, dataset)
     return dataset
 
 
-def _check_free(folder: Path) -> None:
-    if (folder / LOCK).exists():
-        with _locked(folder, "running"):
-            pass
-
-
 @contextmanager
 def _held(out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
-    with _locked(out, "comparing"):
+    with locked(out, COMPARING):
         yield
-
-
-@contextmanager
-def _locked(folder: Path, doing: str) -> Iterator[None]:
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise FolderError(f"`out` must be free, but another process is {doing} in {folder}") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def check_out(out: Path, jobs: Sequence[Job]) -> None:
@@ -128,9 +110,9 @@ def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
     for method in dict.fromkeys(job.config.method for job in jobs):
         job = next(job for job in jobs if job.config.method == method)
         try:
-            Run(job.config, dataset, job.folder)
-        except (ValueError, RuntimeError, TypeError, AssertionError) as error:
-            raise ConfigError(f"{method}: {' '.join(str(error).split())[:300]}") from error
+            set_up(job.config, dataset, job.folder)
+        except ConfigError as error:
+            raise ConfigError(f"{method}: {error}") from error
 
 
 def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:

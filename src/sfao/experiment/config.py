@@ -37,11 +37,11 @@ class ModelConfig(BaseModel):
 class RunConfig(BaseModel):
     """One method on one benchmark with one seed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     benchmark: str
     method: str
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     scenario: Literal["domain", "task", "class"] = "domain"
     tasks: int | None = Field(None, ge=1)
     order: str | list[int] | None = None
@@ -94,11 +94,13 @@ def configure(
         merge(values, chosen)
     if file is not None:
         merge(values, read_yaml(file))
+    asked: dict[str, Any] = {}
     for name, value in (settings or {}).items():
-        merge(values, nested(name, value))
-    for name, asked in (("benchmark", benchmark), ("method", method), ("seed", seed)):
-        if values[name] != asked:
-            raise ConfigError(f"`{name}` must be left to the command, which says {asked!r}, got {values[name]!r}")
+        merge(asked, nested(name, value))
+    merge(values, asked)  # together, so that the name of a model may come after its sizes
+    for name, said in (("benchmark", benchmark), ("method", method), ("seed", seed)):
+        if values[name] != said:
+            raise ConfigError(f"`{name}` must be left to the command, which says {said!r}, got {values[name]!r}")
     return checked(values, file)
 
 
@@ -113,7 +115,8 @@ def checked(values: Mapping[str, Any], file: Path | None = None) -> RunConfig:
     except ValidationError as error:
         known = tuple(METHODS[config.method].Options.model_fields)
         raise ConfigError(_explained(error, file, ("options",), known)) from error
-    return config.model_copy(update={"options": options.model_dump()})
+    # As YAML and JSON hold them, lists for tuples: what is read back must be equal.
+    return config.model_copy(update={"options": options.model_dump(mode="json")})
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -121,10 +124,13 @@ def read_yaml(file: Path) -> dict[str, Any]:
         values = yaml.safe_load(file.read_text())
     except OSError as error:
         raise ConfigError(f"`config` must be a file that can be read, got {file}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} must be YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold `name: value` lines, got {type(values).__name__}")
+    for name in values:
+        if not isinstance(name, str):
+            raise ConfigError(f"{file} must hold names of settings, got {name!r}")
     return values
 
 
@@ -152,7 +158,7 @@ def merge(base: dict[str, Any], other: Mapping[str, Any]) -> None:
     for name, value in other.items():
         known = base.get(name)
         if isinstance(value, Mapping) and isinstance(known, dict):
-            if name == "model" and value.get("name", known.get("name")) != known.get("name"):
+            if name == "model" and "name" in known and value.get("name", known["name"]) != known["name"]:
                 known.clear()
             merge(known, value)
         else:

@@ -5,13 +5,17 @@ from torch import nn
 
 from sfao.benchmarks.part import Part
 from sfao.benchmarks.stream import Stream, Task
+from sfao.experiment.errors import Diverged
 
 BATCH = 1000
 
 
 @torch.no_grad()
 def accuracies(model: nn.Module, stream: Stream, on: str, device: torch.device) -> list[float]:
-    """The accuracy of every task, those still to come included, on its `test` or `validation` part."""
+    """The accuracy of every task, those still to come included, on its `test` or `validation` part.
+
+    Raises Diverged when the model gives outputs that are no numbers: of these, argmax would pick one all the same.
+    """
     was_training = model.training
     model.eval()
     found = [_accuracy(model, task, _part(task, on), device) for task in stream]
@@ -21,8 +25,13 @@ def accuracies(model: nn.Module, stream: Stream, on: str, device: torch.device) 
 
 def _accuracy(model: nn.Module, task: Task, part: Part, device: torch.device) -> float:
     correct = torch.zeros((), dtype=torch.int64, device=device)
+    finite = torch.ones((), dtype=torch.bool, device=device)
     for inputs, targets in part.batches(BATCH, device=device):
-        correct += (model(inputs)[:, task.outputs].argmax(1) == targets).sum()
+        logits = model(inputs)[:, task.outputs]
+        finite &= logits.isfinite().all()
+        correct += (logits.argmax(1) == targets).sum()
+    if not finite:
+        raise Diverged(f"the model gives outputs that are no numbers on task {task.name!r}")
     return int(correct) / len(part)
 
 

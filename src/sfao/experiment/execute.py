@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sfao.benchmarks.sources import load_dataset
+from sfao.benchmarks.sources import Dataset, load_dataset
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError
-from sfao.experiment.folder import occupied
-from sfao.experiment.record import Record
+from sfao.experiment.folder import check_same_data, occupied
+from sfao.experiment.record import Record, describe
 from sfao.experiment.run import CHECKPOINT_SECONDS, Report, Run
 
 
@@ -24,9 +24,17 @@ def execute(
 ) -> Record:
     """Do the run in its folder, or go on with it, or return the record it left when it was done."""
     dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
-    try:
-        run = Run(config, dataset, folder, checkpoint_seconds)
-    except ValueError as error:  # a number of tasks that does not fit the classes, say
-        raise ConfigError(str(error)) from error
+    run = set_up(config, dataset, folder, checkpoint_seconds)
     with occupied(folder, config, resume=resume) as finished:
-        return finished or run.execute(report, stopping)
+        if finished is None:
+            return run.execute(report, stopping)
+        check_same_data(folder, finished.data, describe(dataset))
+        return finished
+
+
+def set_up(config: RunConfig, dataset: Dataset, folder: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Run:
+    """The run, ready to begin: some settings are only wrong together with data, model and device."""
+    try:
+        return Run(config, dataset, folder, checkpoint_seconds)
+    except (ValueError, RuntimeError, TypeError) as error:  # too many tasks for the classes, too large a model
+        raise ConfigError(" ".join(str(error).split())[:300]) from error

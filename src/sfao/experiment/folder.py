@@ -1,8 +1,9 @@
 """The folder of a run: one configuration, one process at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
@@ -24,18 +25,38 @@ def occupied(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Recor
     one and `resume` was not asked for. Nothing is written into a folder that is refused. A run that failed is
     done again.
     """
+    check_free(folder)
     check_folder(folder, config, resume=resume)
     folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        check_folder(folder, config, resume=resume)
+        write_text(folder / CONFIG, yaml.safe_dump(config.model_dump(), sort_keys=False))
+        for begun in folder.glob(".*.part"):  # by a process that was killed while it wrote
+            begun.unlink()
+        finished = finished_record(folder)
+        if finished is None:  # what failed goes on from its checkpoint if it left one
+            (folder / RECORD).unlink(missing_ok=True)
+        yield finished
+
+
+@contextmanager
+def locked(folder: Path, doing: str = "running") -> Iterator[None]:
+    lock = FileLock(folder / LOCK)
     try:
-        with FileLock(folder / LOCK, timeout=0):
-            check_folder(folder, config, resume=resume)
-            write_text(folder / CONFIG, yaml.safe_dump(config.model_dump(), sort_keys=False))
-            finished = finished_record(folder)
-            if finished is None:  # what failed goes on from its checkpoint if it left one
-                (folder / RECORD).unlink(missing_ok=True)
-            yield finished
+        lock.acquire(timeout=0)
     except Timeout as error:
-        raise FolderError(f"`out` must be free, but another process is running in {folder}") from error
+        raise FolderError(f"`out` must be free, but another process is {doing} in {folder}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_free(folder: Path, doing: str = "running") -> None:
+    """Refuse a folder in which another process is running, before anything else is said of what it holds."""
+    if (folder / LOCK).exists():
+        with locked(folder, doing):
+            pass
 
 
 def finished_record(folder: Path) -> Record | None:
@@ -69,3 +90,12 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     unfinished = any((folder / name).exists() for name in (LATEST, PREVIOUS)) and not (folder / RECORD).exists()
     if unfinished and not resume:
         raise FolderError(f"{folder} holds an unfinished run; add --resume to go on with it")
+
+
+def check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with other data, or to take results on other data for results on this."""
+    if held != wanted:
+        raise FolderError(
+            f"`out` must be new or hold a run on the same data, but {folder} holds one on {held.get('train')} training "
+            f"and {held.get('test')} test images of {held.get('name')}, here are {wanted['train']} and {wanted['test']}"
+        )

@@ -55,7 +55,7 @@ def run_all(
     A run that fails, or whose process dies, gives a Failure in its place, and the others go on. When `stopping`
     says so, the runs save their state and Interrupted is raised.
     """
-    pool = _Pool(jobs, threads, data_root, resume, watch)
+    pool = _Pool(jobs, threads, data_root, resume, watch, stopping)
     try:
         pool.hire(min(workers or max(1, cores() // threads), len(jobs)))
         while pool.busy:
@@ -65,6 +65,8 @@ def run_all(
             pool.listen(LOOK_SECONDS)
     finally:
         pool.dismiss()
+    if len(pool.endings) < len(jobs):  # a signal to all processes at once: the last run stopped before it was asked to
+        raise Interrupted
     return [pool.endings[number] for number in range(len(jobs))]
 
 
@@ -80,8 +82,16 @@ class _Worker:
 class _Pool:
     """The workers and what they are doing: a worker without a job left is let go."""
 
-    def __init__(self, jobs: Sequence[Job], threads: int, data_root: Path | None, resume: bool, watch: Watch) -> None:
-        self.jobs, self.threads, self.watch = jobs, threads, watch
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        threads: int,
+        data_root: Path | None,
+        resume: bool,
+        watch: Watch,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self.jobs, self.threads, self.watch, self.stopping = jobs, threads, watch, stopping
         self.data_root, self.resume = data_root, resume
         self.endings: dict[int, Record | Failure] = {}
         self.busy: list[_Worker] = []
@@ -116,6 +126,8 @@ class _Pool:
         elif isinstance(message, Record):
             self._end(worker, message)
             self._go_on(worker)
+        elif isinstance(message, Stopped) and self.stopping():
+            self._let_go(worker)  # its state is saved, and nothing is to follow
         else:
             failure = Failure("its process was asked to stop (SIGTERM)") if isinstance(message, Stopped) else message
             self._end(worker, failure)

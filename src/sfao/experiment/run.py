@@ -14,8 +14,10 @@ from sfao.benchmarks.suite import make_stream
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
 from sfao.experiment.device import usable_device
-from sfao.experiment.errors import Interrupted
+from sfao.experiment.errors import Diverged, Interrupted
 from sfao.experiment.evaluation import accuracies
+from sfao.experiment.folder import check_same_data
+from sfao.experiment.randomness import own_randomness
 from sfao.experiment.record import Record, describe, versions, weights_digest
 from sfao.experiment.schedule import epoch_batches, steps_an_epoch
 from sfao.experiment.telemetry import Telemetry
@@ -26,10 +28,6 @@ from sfao.optim.gated_layers import NonFiniteGradient
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
-
-
-class Diverged(Exception):  # noqa: N818, it names what happened
-    """The loss is no number any more."""
 
 
 @dataclass
@@ -99,6 +97,10 @@ class Run:
 
         `stopping` is asked after every step; when it says so, the state is saved and Interrupted raised.
         """
+        with own_randomness(self.config.seed, self.device) as self._generators:
+            return self._execute(report, stopping)
+
+    def _execute(self, report: Report, stopping: Callable[[], bool]) -> Record:
         self._resume()
         self._telemetry = Telemetry(self.folder, self.position.telemetry)
         self._started = self._saved = time.monotonic()
@@ -131,17 +133,20 @@ class Run:
                 at.batch += 1
                 if at.steps % TELEMETRY_EVERY == 0:
                     self._tell(loss, report, (at.steps - first) / (time.monotonic() - began))
-                if stopping():
+                stop = stopping()
+                if stop or time.monotonic() - self._saved > self.checkpoint_seconds:
+                    at.stepping += time.monotonic() - began
                     self._save()
-                    raise Interrupted
-                if time.monotonic() - self._saved > self.checkpoint_seconds:
-                    self._save()
+                    if stop:
+                        raise Interrupted
+                    began, first = time.monotonic(), at.steps
             if loss is not None:
                 self._check_finite(loss)
             at.stepping += time.monotonic() - began
             at.epoch, at.batch = at.epoch + 1, 0
+        row = self._accuracies()  # first, for it finds out whether the last step broke the model
         self.method.end_task(at.task, task, seeded(config.seed, f"end of stream task {at.task}"))
-        at.matrix.append(self._accuracies())
+        at.matrix.append(row)
         at.task, at.epoch = at.task + 1, 0
         self._save()
 
@@ -189,6 +194,8 @@ class Run:
             "position": asdict(self.position),
             "model": self.model.state_dict(),
             "method": self.method.state_dict(),
+            "generators": [generator.get_state() for generator in self._generators],
+            "data": describe(self.dataset),
         }
         save_checkpoint(self.folder, state)
 
@@ -197,9 +204,12 @@ class Run:
         if loaded is None:
             return
         if loaded.state:
+            check_same_data(self.folder, loaded.state["data"], describe(self.dataset))
             self.position = Position(**loaded.state["position"])
             self.model.load_state_dict(loaded.state["model"])
             self.method.load_state_dict(loaded.state["method"])
+            for generator, state in zip(self._generators, loaded.state["generators"], strict=True):
+                generator.set_state(state)
         if loaded.notice:
             self.position.warnings.append(loaded.notice)
 

@@ -14,7 +14,8 @@ class Telemetry:
         self._path = folder / STEPS
         self._path.touch()
         with open(self._path, "r+b") as file:
-            file.truncate(length)
+            # Whole lines only, and no more than there are: truncating a file that lost some would pad it with zeros.
+            file.truncate(file.read(length).rfind(b"\n") + 1)
         self._lines: list[str] = []
 
     def add(self, **values: Any) -> None:

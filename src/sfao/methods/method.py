@@ -17,7 +17,7 @@ from sfao.optim.descent import Descent
 class MethodOptions(BaseModel):
     """The options of a method: names, defaults and rules, checked when a run is configured."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def mlp(input_shape: tuple[int, ...], outputs: int, hidden: int | Sequence[int] 
 
     The paper states 784 hidden units; its released code, and its memory table, have 256.
     """
-    sizes = [hidden] if isinstance(hidden, int) else list(hidden)
+    sizes = list(hidden) if isinstance(hidden, Sequence) and not isinstance(hidden, str) else [hidden]
     for size in sizes:
         check_count("hidden", size)
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())

@@ -1,5 +1,7 @@
 """Wide residual networks (Zagoruyko and Komodakis 2016), pre-activation form."""
 
+from numbers import Real
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,7 +20,7 @@ def wide_resnet(
     check_count("widen", widen)
     if not isinstance(depth, int) or depth < 10 or depth % 6 != 4:
         raise ValueError(f"`depth` must be 6 n + 4 with n of at least 1 (10, 16, 22, 28, ...), got {depth!r}")
-    if not 0 <= dropout < 1:
+    if not isinstance(dropout, Real) or not 0 <= dropout < 1:
         raise ValueError(f"`dropout` must be in [0, 1), got {dropout!r}")
     return WideResNet(input_shape[0], outputs, blocks=(depth - 4) // 6, widen=widen, dropout=dropout)
 

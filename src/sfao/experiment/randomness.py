@@ -1,0 +1,30 @@
+"""Torch's own generators, which dropout draws from and which no layer lets anyone choose."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from sfao.benchmarks.seeding import seeded
+
+
+def own_generators(device: torch.device) -> list[torch.Generator]:
+    """Those that a model on this device draws from."""
+    if device.type != "cuda":
+        return [torch.default_generator]
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return [torch.default_generator, torch.cuda.default_generators[index]]
+
+
+@contextmanager
+def own_randomness(seed: int, device: torch.device) -> Iterator[list[torch.Generator]]:
+    """These generators seeded for a run; afterwards they are as they were before."""
+    generators = own_generators(device)
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(seeded(seed, "layers").initial_seed())
+    try:
+        yield generators
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
