@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.gating.similarity import draw, extreme_cosines
+from sfao.gating.similarity import Sampler, distinct, extreme_cosines
 
 
 def generator(seed=0):
@@ -12,23 +12,42 @@ def generator(seed=0):
 
 @given(st.integers(1, 50), st.integers(1, 60))
 def test_samples_are_distinct_and_of_the_size_asked(count, samples):
-    drawn = torch.arange(count)[draw(count, samples, generator())]
+    drawn = torch.arange(count)[Sampler(0).draw(count, samples)]
     assert len(set(drawn.tolist())) == len(drawn) == min(samples, count)
 
 
 def test_samples_are_uniform():
-    own = generator()
+    own = Sampler(0)
     hits = torch.zeros(20)
     for _ in range(4000):
-        hits[draw(20, 5, own)] += 1
+        hits[own.draw(20, 5)] += 1
     assert hits.sum() == 20_000
     # 1000 expected each, standard deviation 27
     assert (hits - 1000).abs().max() < 130
 
 
+def test_every_set_is_as_likely_as_any_other():
+    """Not only every number: Floyd's way must make no pair more likely than another."""
+    pairs = distinct(15_000, 6, 2, generator()).sort(1).values
+    counts = torch.unique(pairs, dim=0, return_counts=True)[1]
+    assert len(counts) == 15
+    # 1000 expected each, standard deviation 31
+    assert (counts - 1000).abs().max() < 150
+
+
+@pytest.mark.parametrize("used", [0, 1, 255, 256, 300])
+def test_a_sampler_goes_on_where_it_was_saved(used):
+    sampler = Sampler(5)
+    for _ in range(used):
+        sampler.draw(30, 4)
+    again = Sampler.from_state_dict(sampler.state_dict())
+    for _ in range(300):
+        assert torch.equal(sampler.draw(30, 4), again.draw(30, 4))
+
+
 def test_drawing_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
-    draw(20, 5, generator())
+    Sampler(0).draw(20, 5)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -49,8 +68,9 @@ def test_cosines_are_clamped():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_sampled_maximum_grows_with_the_sample(seed):
-    """Nested samples: the first k of one permutation, so the maximum can only rise with k."""
+    """Nested samples: the first k of one draw, so the maximum can only rise with k."""
     dots = torch.randn(40, generator=generator(seed))
-    tops = [extreme_cosines(dots[draw(40, k, generator(7))], torch.ones(k), 10.0, "signed")[0] for k in range(1, 40)]
+    drawn = Sampler(7).draw(40, 39)
+    tops = [extreme_cosines(dots[drawn[:k]], torch.ones(k), 10.0, "signed")[0] for k in range(1, 40)]
     assert tops == sorted(tops)
     assert tops[-1] <= float(dots.max()) / 10 + 1e-7

@@ -14,7 +14,7 @@ from sfao.gating.factored import FactoredBlock
 from sfao.gating.layout import Layout
 from sfao.gating.products import Products, by_block
 from sfao.gating.projection import PROJECTIONS, Projection, Span
-from sfao.gating.similarity import extreme_cosines
+from sfao.gating.similarity import Sampler, extreme_cosines
 
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
 ORTHOGONALITY = 5e-6
@@ -41,6 +41,7 @@ class Memory:
         self.blocks = list(blocks)
         self.capacity = capacity
         self.generator = generator
+        self.sampler = Sampler(generator.initial_seed() + 1)
         self.slots = Slots()
         #: Another number whenever the directions, or where they lie, are others.
         self.version = 0
@@ -270,6 +271,7 @@ class Memory:
         return {
             "capacity": self.capacity,
             "generator": self.generator.get_state(),
+            "sampler": self.sampler.state_dict(),
             "tasks": list(self.slots.tasks),
             "arrivals": list(self.slots.arrivals),
             "offered": dict(self.slots.offered),
@@ -290,6 +292,7 @@ class Memory:
             for layout, saved in zip(layouts, state["blocks"], strict=True)
         ]
         memory = Memory(blocks, state["capacity"], generator)
+        memory.sampler = Sampler.from_state_dict(state["sampler"])
         memory.slots = Slots(list(state["tasks"]), list(state["arrivals"]), dict(state["offered"]))
         held = {len(memory), len(memory.slots.arrivals), *(len(t) for block in blocks for t in block.tensors)}
         if len(held) > 1 or len(memory) > memory.capacity:

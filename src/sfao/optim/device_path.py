@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sfao.gating.block import ALIGNED_BYTES
 from sfao.gating.decision import COUNTED, DECISIONS, ZERO, Decision
-from sfao.gating.similarity import draw
+from sfao.gating.layout import in_memory_order
 from sfao.gating.transfer import send
 from sfao.optim.gradients import LayerGradient
 from sfao.optim.layers import Layer
@@ -67,27 +67,51 @@ def _lacking(device: torch.device) -> str | None:
 class DevicePath:
     """The device gate over these layers, and how its launches, samples and answers travel."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, layers: Sequence[Layer], found: Found) -> None:
+        """`layers` are all there are, `found` those that have gradients."""
         from sfao.gating.device.engine import DeviceGate, Member
 
-        self.key = path_key(found)
         self._layers = [layer for layer, _ in found]
         members = [Member(layer.memory, layer.options, gradient.matrices()) for layer, gradient in found]
         self.gate: DeviceGate = DeviceGate(members)
-        self._addresses: tuple[int, ...] = ()
+        self._parameters = [parameter for layer in layers for parameter in layer.parameters]
+        self._memories = [layer.memory for layer in layers]
+        self._versions = self._current_versions()
+        self._forms = self._current_forms()
+        #: Whether a gradient lies in memory in no order that the kernels could follow.
+        self._copies = any(not in_memory_order(gradient).is_contiguous() for gradient in self._gradients())
+        self._alignment: list[bool] = []
+        self._addresses: list[int] = []
         self._graph: torch.cuda.CUDAGraph | None = None
         self._steps = 0
-        self._thresholds = self.gate.new_thresholds()
         self._sample = self.gate.sample.cpu()
+        self._sample_rows = list(self._sample.numpy())
         self._looking: tuple[Tensor, torch.cuda.Event] | None = None
 
     # -- Every step ------------------------------------------------------------------------------------
 
-    def step(self, found: Found) -> None:
+    def serves(self) -> bool:
+        """Whether all is as this path was made for; where the gradients lie may differ, but not how it aligns."""
+        if self._versions != self._current_versions() or self._forms != self._current_forms():
+            return False
+        addresses = [gradient.data_ptr() for gradient in self._gradients()]
+        return self._copies or addresses == self._addresses or self._alignment == _aligned(addresses)
+
+    def _current_versions(self) -> list[int]:
+        return [memory.version for memory in self._memories]
+
+    def _current_forms(self) -> list[object]:
+        grads = [parameter.grad for parameter in self._parameters]
+        return [None if grad is None else (grad.stride(), grad.dtype, grad.device) for grad in grads]
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+
+    def step(self) -> None:
         """Turn the gradients into updates, or replay doing so."""
-        gradients = [gradient for _, layer_gradient in found for gradient in layer_gradient.contiguous()]
-        self._follow(gradients)
-        self._send_thresholds()
+        gradients = self._gradients()
+        worked_on = [in_memory_order(gradient).contiguous() for gradient in gradients] if self._copies else gradients
+        self._follow(worked_on)
         if self.gate.samples:
             self._send_sample()
         if self._graph is not None:
@@ -96,16 +120,19 @@ class DevicePath:
             self._graph = self._captured()
         else:
             self.gate.run()
-        for (_, layer_gradient), moved in zip(found, _dealt(gradients, found), strict=True):
-            layer_gradient.take_back(moved)
+        if self._copies:
+            for gradient, outcome in zip(gradients, worked_on, strict=True):
+                if outcome.data_ptr() != gradient.data_ptr():
+                    in_memory_order(gradient).copy_(outcome)
         self._steps += 1
 
     def _follow(self, gradients: list[Tensor]) -> None:
         """Point the launches at where the gradients lie now: they read the addresses from tables, graph or not."""
-        addresses = tuple(gradient.data_ptr() for gradient in gradients)
+        addresses = [gradient.data_ptr() for gradient in gradients]
         if addresses != self._addresses:
             self.gate.point_at(addresses)
             self._addresses = addresses
+            self._alignment = _aligned(addresses)
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         """The launches of a step as one graph; the step itself is done by its first replay."""
@@ -115,17 +142,11 @@ class DevicePath:
         graph.replay()
         return graph
 
-    def _send_thresholds(self) -> None:
-        thresholds = self.gate.new_thresholds()
-        if not torch.equal(thresholds, self._thresholds):
-            self._thresholds = thresholds
-            send(thresholds, self.gate.thresholds)
-
     def _send_sample(self) -> None:
-        for row, layer in enumerate(self._layers):
-            drawn = draw(len(layer.memory), layer.options["samples"], layer.memory.generator)
+        for row, layer in zip(self._sample_rows, self._layers, strict=True):
+            drawn = layer.memory.sampler.draw(len(layer.memory), layer.options["samples"])
             if isinstance(drawn, Tensor):
-                self._sample[row, : len(drawn)] = drawn
+                row[: len(drawn)] = drawn.numpy()
         send(self._sample, self.gate.sample)
 
     # -- Answers ---------------------------------------------------------------------------------------
@@ -179,27 +200,8 @@ class DevicePath:
         self.gate.counts.zero_()
 
 
-def path_key(found: Found) -> tuple[object, ...]:
-    """Equal as long as a device path made for these layers serves them."""
-    return tuple(
-        (
-            layer.name,
-            layer.memory.version,
-            id(layer.memory),
-            *(layer.options[name] for name in ("samples", "cosine", "projection")),
-            *(_alignment(gradient) for gradient in layer_gradient.gradients),
-        )
-        for layer, layer_gradient in found
-    )
-
-
-def _alignment(gradient: Tensor | None) -> bool | None:
-    return None if gradient is None else gradient.data_ptr() % ALIGNED_BYTES == 0
-
-
-def _dealt(gradients: list[Tensor], found: Found) -> list[list[Tensor]]:
-    remaining = iter(gradients)
-    return [[next(remaining) for _ in layer_gradient.present] for _, layer_gradient in found]
+def _aligned(addresses: list[int]) -> list[bool]:
+    return [address % ALIGNED_BYTES == 0 for address in addresses]
 
 
 def _capturable(device: torch.device) -> bool:

@@ -15,9 +15,8 @@ from sfao.gating.decision import Decision, decide
 from sfao.gating.layout import Layout, layouts
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_options, check_seed
-from sfao.gating.similarity import draw
 from sfao.optim import consolidation
-from sfao.optim.device_path import DevicePath, Seen, obstacle, path_key
+from sfao.optim.device_path import DevicePath, Seen, obstacle
 from sfao.optim.gradients import LayerGradient
 from sfao.optim.layers import Layer
 
@@ -94,16 +93,17 @@ class GatedLayers:
         and the flag returned, on the device, false; it is raised when somebody looks, or some steps later.
         """
         with self._exact():
-            self._check_options()
-            found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
-            path = self._path_for(found)
-            if path is not None:
-                path.step(found)
-                self._seen = None
-                self._raise_for(path.look())
-                return path.gate.sound
-            self._seen = self._apply_on_host(found)
-            return None
+            changed = self._check_options()
+            if self._path is None or changed or not self._path.serves():
+                found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
+                self._path = self._path_for(found)
+                if self._path is None:
+                    self._seen = self._apply_on_host(found)
+                    return None
+            self._path.step()
+            self._seen = None
+            self._raise_for(self._path.look())
+            return self._path.gate.sound
 
     def _apply_on_host(self, found: list[tuple[Layer, LayerGradient]]) -> Seen:
         for layer, gradient in found:
@@ -127,13 +127,11 @@ class GatedLayers:
                 warnings.warn(f"gated on the host, which is slower: {why}", RuntimeWarning, stacklevel=5)
             self.settle()
             return None
+        self.settle()
         for layer, gradient in found:
             if len(layer.memory) and gradient.present:
                 layer.follow(gradient)
-        if self._path is None or self._path.key != path_key(found):
-            self.settle()
-            self._path = DevicePath(found)
-        return self._path
+        return DevicePath(self.layers, found)
 
     def settle(self) -> None:
         """Fetch what only the device knows, and leave it."""
@@ -173,12 +171,13 @@ class GatedLayers:
             _check_finite(layer, gradient)
         return found
 
-    def _check_options(self) -> None:
-        for layer in self.layers:
-            layer.check_options()
+    def _check_options(self) -> bool:
+        """Raise a ValueError if an option does not hold any more; whether any is another than the last time."""
+        changed = [layer.check_options() for layer in self.layers]
         if self.granularity == "global":
             for group in self.param_groups[1:]:
                 self._check_same_options(group)
+        return any(changed)
 
     def _check_same_options(self, group: dict[str, Any]) -> None:
         first = self.param_groups[0]
@@ -436,7 +435,7 @@ def _gated(layer: Layer, gradient: LayerGradient) -> tuple[Decision | None, floa
         return Decision.ACCEPT, None
     layer.follow(gradient)
     matrices = gradient.matrices()
-    sample = draw(len(memory), options["samples"], memory.generator)
+    sample = memory.sampler.draw(len(memory), options["samples"])
     # Inner products with everything serve the projection too, where they had to be or may as well be taken.
     all_dots = memory.dots(matrices) if memory.is_small or isinstance(sample, slice) else None
     dots = memory.dots(matrices, sample) if all_dots is None else all_dots[sample]

@@ -39,10 +39,6 @@ class LayerGradient:
         """How each gradient lies in memory: see `Memory.arrange`."""
         return [None if gradient is None else channels_last(gradient) for gradient in self.gradients]
 
-    def contiguous(self) -> list[Tensor]:
-        """The gradients there are, in the order they lie in memory; a copy of one that lies in none."""
-        return [in_memory_order(gradient).contiguous() for gradient in self.present]
-
     @property
     def is_finite(self) -> bool:
         return isfinite(self.norm)
@@ -64,12 +60,6 @@ class LayerGradient:
             elif matrix.data_ptr() != gradient.data_ptr():
                 place = in_memory_order(gradient)
                 place.copy_(matrix.view(place.shape))
-
-    def take_back(self, contiguous: Sequence[Tensor]) -> None:
-        """Copy what `contiguous` had to copy back to where it came from."""
-        for gradient, worked_on in zip(self.present, contiguous, strict=True):
-            if worked_on.data_ptr() != gradient.data_ptr():
-                in_memory_order(gradient).copy_(worked_on)
 
     def zero_(self) -> None:
         for gradient in self.present:

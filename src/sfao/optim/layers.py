@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from sfao.optim.gradients import LayerGradient
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+
+
+_OPTIONS = itemgetter(*DEFAULTS)
 
 
 def layer_groups(model: nn.Module) -> list[dict[str, Any]]:
@@ -90,19 +94,21 @@ class Layer:
             self.memory.add_block(make_block(layout, options["storage"], options["rank"], dtype))
         self.parameters += sized
 
-    def check_options(self) -> None:
-        """Raise a ValueError if the options, which anyone may change, do not hold any more."""
+    def check_options(self) -> bool:
+        """Raise a ValueError if the options, which anyone may change, do not hold any more; whether one changed."""
         values = self._values()
         if values == self._checked:
-            return
+            return False
         check_options(self.options)
         for name, before, now in zip(DEFAULTS, self._checked, values, strict=True):
             if name in FIXED and now != before:
                 raise ValueError(f"`{name}` is fixed when a layer is made ({before!r}), got {now!r} for {self.name!r}")
         self._checked = values
+        return True
 
     def _values(self) -> tuple[object, ...]:
-        return tuple(self.options[name] for name in DEFAULTS)
+        values: tuple[object, ...] = _OPTIONS(self.options)
+        return values
 
     def adopt(self, options: dict[str, Any], memory: Memory, counts: dict[str, int]) -> None:
         """Go on with another memory, as when a state is loaded."""

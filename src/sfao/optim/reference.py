@@ -15,7 +15,7 @@ from sfao.gating.eviction import EVICTIONS, Slots
 from sfao.gating.layout import layouts
 from sfao.gating.options import MEMORY_DTYPES
 from sfao.gating.projection import SMALLEST_SINGULAR_VALUE
-from sfao.gating.similarity import draw
+from sfao.gating.similarity import Sampler
 
 
 class ReferenceLayer:
@@ -25,6 +25,7 @@ class ReferenceLayer:
         self.parameters = parameters
         self.options = options
         self.generator = torch.Generator().manual_seed(seed)
+        self.sampler = Sampler(seed + 1)
         self.directions: list[Tensor] = []
         self.slots = Slots()
         self.momentum: Tensor | None = None
@@ -49,7 +50,7 @@ class ReferenceLayer:
         return Decision.DISCARD
 
     def draw(self) -> Tensor | slice:
-        return draw(len(self.directions), self.options["samples"], self.generator)
+        return self.sampler.draw(len(self.directions), self.options["samples"])
 
     @staticmethod
     def cosine(a: Tensor, b: Tensor) -> float:

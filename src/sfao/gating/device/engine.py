@@ -57,7 +57,7 @@ class DeviceGate:
         self._inverse_norms = torch.zeros(layers, capacity, dtype=torch.float64, device=self.device)
         self._spans_all = self._column([False] * layers)
         self._first, self._second, self.passes = self._solvers(members, capacity)
-        self.thresholds = self.new_thresholds().to(self.device)
+        self.thresholds = self._new_thresholds().to(self.device)
         self._absolute = self._column([member.options["cosine"] == "absolute" for member in members])
         #: What the last run saw and did: a code a layer, the cosine that decided, the norms, whether all was finite.
         self.codes = torch.zeros(layers, dtype=torch.int64, device=self.device)
@@ -70,7 +70,7 @@ class DeviceGate:
 
     # -- Every step ------------------------------------------------------------------------------------
 
-    def new_thresholds(self) -> Tensor:
+    def _new_thresholds(self) -> Tensor:
         """Accept above, discard below and strictness of every layer, as the options say now."""
         names = ("accept_above", "discard_below", "strict")
         return torch.tensor(
