@@ -1,0 +1,193 @@
+"""sfao reproduce: the paper's tables and figures, run anew and set beside what it prints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.cli.run import stop_signals
+from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spoken_errors, table
+
+if TYPE_CHECKING:
+    from sfao.experiment.record import Record
+    from sfao.reproduction.archive import Archive
+    from sfao.reproduction.protocol import Series
+    from sfao.reproduction.runs import Plan
+
+ALL = "all"
+#: What --quick learns from.
+QUICK = 0.05
+
+
+def reproduce(
+    names: Annotated[list[str], typer.Argument(help="table1 to table11, figure1, figure2, or all.", metavar="NAME...")],
+    preset: Annotated[str | None, typer.Option(help="Whose settings: paper, released or recommended. [paper]")] = None,
+    as_released: Annotated[
+        bool,
+        typer.Option("--as-released", help="Every row as the paper's was really produced, with the released preset."),
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed on a slice of the data: a look, no result.")] = False,
+    fraction: Annotated[float | None, typer.Option(help="How much of the training data. [1; quick: 0.05]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many seeds, or which (3,7). [5; quick: 1]")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the runs and tables.")] = Path("runs/reproduce"),
+    device: Annotated[str, typer.Option(help="Where what is left to do runs: cpu or cuda.")] = "cpu",
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time, on a GPU too. [default: as many as cores]", min=1)
+    ] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and which are there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Run what the paper's tables need and is not there yet, then show paper and runs side by side."""
+    with spoken_errors(debug):
+        from sfao.experiment.errors import Interrupted
+        from sfao.experiment.plan import parse_seeds
+
+        wanted = _Wanted(
+            names=_checked_names(names),
+            preset=_checked_preset(preset, as_released),
+            as_released=as_released,
+            fraction=_checked_fraction(fraction or (QUICK if quick else 1.0)),
+            seeds=parse_seeds(seeds or ("1" if quick else "5")),
+            out=out,
+        )
+        plan = wanted.plan(device, data_root)
+        if dry_run:
+            _tell_plan(plan, out, as_json)
+            return
+        _say_absent(plan)
+        if plan.nothing:
+            raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
+        try:
+            records = _do(plan, quiet or as_json, workers=jobs, threads=threads, data_root=data_root)
+        except Interrupted:
+            raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
+        _leave_and_tell(wanted, records, quiet, as_json)
+    _check_ended_well(records)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What was asked for, in the words of the reproduction."""
+
+    names: list[str]
+    preset: str
+    as_released: bool
+    fraction: float
+    seeds: list[int]
+    out: Path
+
+    @property
+    def tables(self) -> list[int]:
+        return [int(name.removeprefix("table")) for name in self.names if name.startswith("table")]
+
+    @property
+    def figures(self) -> list[str]:
+        return [name for name in self.names if name.startswith("figure")]
+
+    @property
+    def series(self) -> "list[Series]":
+        from sfao.reproduction.protocol import figure_series, protocol
+
+        cells = (protocol(table, self.preset, self.as_released).cells.values() for table in self.tables)
+        figures = (figure_series(name, self.preset) for name in self.figures)
+        return [series for group in (*cells, *figures) for series in group]
+
+    def plan(self, device: str, data_root: Path | None) -> "Plan":
+        from sfao.reproduction.runs import plan_runs
+
+        return plan_runs(
+            self.series, self.seeds, self.out, device=device, fraction=self.fraction, data_root=data_root
+        )
+
+    def file(self, name: str) -> Path:
+        """Where a table goes, without its ending: results on a slice never replace those on all data."""
+        ending = "-as-released" * self.as_released + (f"-fraction{self.fraction:g}" if self.fraction < 1 else "")
+        return self.out / self.preset / f"{name}{ending}"
+
+
+# -- What was asked for ------------------------------------------------------------------------------------
+
+
+def _checked_names(asked: list[str]) -> list[str]:
+    from sfao.experiment.errors import ConfigError
+    from sfao.gating.options import check_choice
+    from sfao.reproduction.protocol import names
+
+    known = names()
+    for name in asked:
+        try:
+            check_choice("name", name, (*known, ALL))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    return list(known) if ALL in asked else list(dict.fromkeys(asked))
+
+
+def _checked_preset(preset: str | None, as_released: bool) -> str:
+    from sfao.experiment.errors import ConfigError
+    from sfao.gating.options import check_choice
+    from sfao.reproduction.protocol import PRESETS
+
+    if preset is None:
+        return "released" if as_released else "paper"
+    try:
+        check_choice("preset", preset, PRESETS)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if as_released and preset != "released":
+        raise ConfigError(f"`--as-released` takes the released preset, got {preset!r}")
+    return preset
+
+
+def _checked_fraction(fraction: float) -> float:
+    from sfao.experiment.errors import ConfigError
+
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"`fraction` must be in (0, 1], got {fraction:g}")
+    return fraction
+
+
+# -- Doing it ------------------------------------------------------------------------------------------------
+
+
+def _do(plan: "Plan", silent: bool, **how: Any) -> "list[Record]":
+    """All records, those that were there included; one comparison after the other, each in view of the user."""
+    from sfao.cli.live import live_lines
+    from sfao.experiment.compare import compare
+
+    records = list(plan.done)
+    for place, jobs in plan.places.items():
+        if not silent:
+            typer.echo(f"{place}: {len(jobs)} runs to do", err=True)
+        with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
+            records += compare(jobs, place, resume=True, watch=watch, stopping=stopping, **how)
+    return records
+
+
+def _leave_and_tell(wanted: _Wanted, records: "list[Record]", quiet: bool, as_json: bool) -> None:
+    """Write every table as Markdown and JSON and every figure, and show them."""
+    from sfao.experiment.files import write_json, write_text
+    from sfao.reproduction.views import as_json as json_of
+    from sfao.reproduction.views import as_markdown, show
+
+    archive = wanted_archive(wanted, records)
+    summary, screen = [], console()
+    for table_number in wanted.tables:
+        made = _reproduced(wanted, table_number, archive)
+        if made.empty:
+            continue
+        file = wanted.file(made.name)
+        write_json(file.with_name(f"{file.name}.json"), json_of(made))
+        write_text(file.with_name(f"{file.name}.md"), as_markdown(made))
+        summary.append(json_of(made))
+        if not (quiet or as_json):
+            show(made, screen)
+            screen.print(f"{file}.md\n{file}.json\n", markup=False, soft_wrap=True)
+    if as_json:
+        say_json({"tables": summary})
