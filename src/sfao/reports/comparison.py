@@ -77,10 +77,15 @@ class Comparison:
 
 def comparison(records: Iterable[Record]) -> Comparison:
     """Groups and rows in the order in which their first records come."""
+    return Comparison([_group(members) for members in comparable_records(records)])
+
+
+def comparable_records(records: Iterable[Record]) -> list[list[Record]]:
+    """The records of each group, in the order of the groups."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(_comparable(record), []).append(record)
-    return Comparison([_group(members) for members in groups.values()])
+    return list(groups.values())
 
 
 def _comparable(record: Record) -> tuple[object, ...]:
@@ -96,7 +101,7 @@ def _fraction(record: Record) -> float:
 
 
 def _group(records: list[Record]) -> Group:
-    named = _named(records)
+    named = records_by_row(records)
     done = {name: [record for record in own if record.status == "done"] for name, own in named.items()}
     baseline = best_baseline({name: _by_seed(own, "average_accuracy") for name, own in done.items() if own})
     return Group(
@@ -118,7 +123,7 @@ def _set_apart(name: str) -> bool:
     return name.split(" ")[0] in (OURS, BOUND)
 
 
-def _named(records: list[Record]) -> dict[str, list[Record]]:
+def records_by_row(records: list[Record]) -> dict[str, list[Record]]:
     """{row: its records}: a method run with different settings is as many rows, named by what differs."""
     methods: dict[str, list[Record]] = {}
     for record in records:

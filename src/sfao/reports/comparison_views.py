@@ -132,7 +132,7 @@ def _row_cells(row: Row, baseline: str) -> list[str]:
         _mean(row.accuracy),
         _interval(row.accuracy),
         _mean(row.forgetting),
-        "" if row.memory_bytes is None else _bytes(row.memory_bytes),
+        "" if row.memory_bytes is None else bytes_in_words(row.memory_bytes),
         _time(row),
         _p(row, baseline),
         row.trouble,
@@ -157,7 +157,7 @@ def _time(row: Row) -> str:
     return f"{row.seconds:.1f} s" + ("" if row.times_sgd is None else f" {row.times_sgd:4.1f}x")
 
 
-def _bytes(count: float) -> str:
+def bytes_in_words(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             break

@@ -1,0 +1,30 @@
+"""Figures of runs: one file a figure, each a pure function to matplotlib objects that know of no screen."""
+
+from sfao.reports.figures.accuracy_matrices import accuracy_matrices
+from sfao.reports.figures.cosine_histogram import cosine_histogram
+from sfao.reports.figures.cost_accuracy import cost_accuracy
+from sfao.reports.figures.decisions_over_time import decisions_over_time
+from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.forgetting_curves import forgetting_curves
+from sfao.reports.figures.formats import as_svg, save_pdf
+from sfao.reports.figures.threshold_accuracy import threshold_accuracy
+from sfao.reports.figures.update_geometry import update_geometry
+from sfao.reports.groups import RunGroup
+
+__all__ = ["Drawing", "as_svg", "drawings", "save_pdf", "threshold_accuracy"]
+
+#: From results to reasons.
+FIGURES = (
+    cost_accuracy,
+    accuracy_matrices,
+    forgetting_curves,
+    update_geometry,
+    decisions_over_time,
+    cosine_histogram,
+)
+
+
+def drawings(group: RunGroup) -> list[Drawing]:
+    """Those that the runs of a group have data for."""
+    made = (figure(group) for figure in FIGURES)
+    return [drawing for drawing in made if drawing is not None]

@@ -1,0 +1,94 @@
+"""Where the cosines lie that the gate decides by, and where its thresholds are."""
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+
+from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.gate_looks import Look, gated_rows, looks
+from sfao.reports.figures.style import INK, SMALL, STYLE, and_more, limited, method_colour, panels, shortened
+from sfao.reports.groups import RunGroup
+
+MOST_PANELS = 9
+BIN = 0.05
+#: The options that hold the thresholds, with what happens beyond each.
+THRESHOLDS = {"discard_below": "discard", "accept_above": "accept"}
+
+
+@rc_context(STYLE)
+def cosine_histogram(group: RunGroup) -> Drawing | None:
+    found = {row: looks(runs) for row, runs in gated_rows(group).items()}
+    if not found:
+        return None
+    split = {(row, layer): own for row, all_of in found.items() for layer, own in _by_layer(all_of).items()}
+    joint = len(split) > MOST_PANELS
+    pooled = {(row, "all layers"): own for row, own in found.items()} if joint else split
+    shown = limited(list(pooled), MOST_PANELS)
+    figure, axes = panels(len(shown), columns=min(3, len(shown)), height=1.9, share_x=True)
+    for gate, ax in zip(shown, axes, strict=True):
+        row, layer = gate
+        _draw(ax, pooled[gate], method_colour(row))
+        ax.set_title(f"{shortened(row, 18)} · {shortened(layer, 18)}")
+    signed = {own[0].run.record.config.get("options", {}).get("cosine", "signed") for own in pooled.values()}
+    figure.supxlabel("largest cosine with a stored direction" if signed == {"signed"} else "largest |cosine|")
+    figure.supylabel("share of steps")
+    count = sum(len(own) for own in pooled.values())
+    return Drawing(
+        name=group.file_name("cosines"),
+        title="What the gate saw",
+        caption=(
+            f"The cosine that decided, at {count:,} looks of the gate: every recorded step after the first task, all "
+            "seeds together. Dashed lines: the thresholds; between them, and where there are none, "
+            "steps are projected."
+            + (" All layers of a method together." if joint else "")
+            + and_more(len(pooled) - len(shown), "panel")
+        ),
+        alt="Median cosine: "
+        + "; ".join(f"{row}, {layer}: {np.median(cosines(pooled[row, layer])):.2f}" for row, layer in shown)
+        + ".",
+        figure=figure,
+    )
+
+
+def thresholds(found: list[Look]) -> dict[str, float]:
+    """{option: value}, of those that any cosine can be beyond."""
+    options = found[0].run.record.config.get("options", {})
+    return {name: float(options[name]) for name in THRESHOLDS if abs(options.get(name, 1.0)) < 1}
+
+
+def cosines(found: list[Look]) -> list[float]:
+    return [look.cosine for look in found]
+
+
+def _by_layer(found: list[Look]) -> dict[str, list[Look]]:
+    layers: dict[str, list[Look]] = {}
+    for look in found:
+        layers.setdefault(look.layer, []).append(look)
+    return layers
+
+
+def _draw(ax: Axes, found: list[Look], colour: str) -> None:
+    values = cosines(found)
+    # Edges at multiples of the bin, so that panels can be read against each other.
+    first, last = np.floor(min(values) / BIN), np.ceil(max(values) / BIN)
+    edges = np.arange(min(first, last - 1), last + 1) * BIN
+    ax.hist(
+        values,
+        bins=edges.tolist(),
+        weights=np.full(len(values), 1 / len(values)),
+        color=colour,
+        edgecolor="none",
+        rwidth=0.9,
+    )
+    ax.set_ylim(bottom=0)
+    for name, value in thresholds(found).items():
+        ax.axvline(value, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
+        side = 1 if name == "accept_above" else -1
+        ax.annotate(
+            f"{THRESHOLDS[name]}\n{'>' if side > 0 else '≤'} {value:g}", (value, 0.98), (3 * side, 0),
+            xycoords=("data", "axes fraction"), textcoords="offset points",
+            ha="left" if side > 0 else "right", va="top", size=SMALL,
+        )  # fmt: skip
+    lowest = min([-0.1, edges[0], *thresholds(found).values()])
+    ax.set_xlim(lowest - 0.45, 1.3)  # room for words on both sides
+    ax.set_xticks([tick for tick in (-1.0, -0.5, 0.0, 0.5, 1.0) if tick >= lowest])

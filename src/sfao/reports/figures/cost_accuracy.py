@@ -1,0 +1,164 @@
+"""What accuracy costs in memory and in time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from sfao.experiment.statistics import spread
+from sfao.reports.comparison import Row
+from sfao.reports.comparison_views import bytes_in_words
+from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.labels import place_labels
+from sfao.reports.figures.style import (
+    INK,
+    MUTED,
+    STYLE,
+    and_more,
+    limited,
+    method_colour,
+    method_marker,
+    panels,
+    shortened,
+)
+from sfao.reports.groups import RunGroup
+
+MOST_POINTS = 20
+Words = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Point:
+    row: str
+    cost: float
+    accuracy: float
+    cost_std: float
+    accuracy_std: float
+    is_bound: bool
+
+
+@rc_context(STYLE)
+def cost_accuracy(group: RunGroup) -> Drawing | None:
+    """None when there is one method alone, which is compared with nothing."""
+    rows = [row for row in group.group.rows if row.done]
+    if len(rows) < 2:
+        return None
+    shown = limited(rows, MOST_POINTS)
+    memory = [_point(row, [float(run.record.memory_bytes) for run in group.done[row.method]]) for row in shown]
+    time = [_point(row, [run.record.seconds for run in group.done[row.method]]) for row in shown]
+    figure, (left, right) = panels(2, columns=2, height=3.0)
+    _draw(left, memory, bytes_in_words)
+    _draw(right, time, _seconds)
+    left.set(xlabel="bytes held", ylabel="average accuracy")
+    right.set(xlabel="time of a run")
+    fronts = [[point.row for point in pareto_front(points)] for points in (memory, time)]
+    return Drawing(
+        name=group.file_name("cost-accuracy"),
+        title="What accuracy costs",
+        caption=(
+            f"Mean and standard deviation over seeds. The line joins what nothing else beats in both: "
+            f"{', '.join(fronts[0])} by bytes held for past tasks, {', '.join(fronts[1])} by time of training and "
+            f"evaluation on the machine of the runs.{_bound(shown)}{and_more(len(rows) - len(shown), 'method')}"
+        ),
+        alt="; ".join(
+            f"{held.row}: accuracy {held.accuracy:.3f}, {bytes_in_words(held.cost)}, {_seconds(took.cost)}"
+            for held, took in zip(memory, time, strict=True)
+        )
+        + ".",
+        figure=figure,
+    )
+
+
+def pareto_front(points: Sequence[Point]) -> list[Point]:
+    """From cheap to dear, each more accurate than all that cost no more; the bound, which keeps all data, apart."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
+        if not point.is_bound and (not front or point.accuracy > front[-1].accuracy):
+            front.append(point)
+    return front
+
+
+def _point(row: Row, costs: list[float]) -> Point:
+    accuracy = row.accuracy
+    if accuracy is None:
+        raise ValueError(f"`{row.method}` must have runs that are done, got none")
+    return Point(row.method, fmean(costs), accuracy.mean, spread(costs).std or 0.0, accuracy.std or 0.0, row.is_bound)
+
+
+def _bound(rows: Sequence[Row]) -> str:
+    return " Hollow: joint, which stores all data." if any(row.is_bound for row in rows) else ""
+
+
+def _draw(ax: Axes, points: list[Point], in_words: Words) -> None:
+    positions = _cost_axis(ax, [point.cost for point in points], in_words)
+    at = dict(zip([point.row for point in points], positions, strict=True))
+    front = pareto_front(points)
+    if front:
+        ax.plot(*zip(*_stairs(front, at), strict=True), color=MUTED, linewidth=1.0, zorder=1)
+    for point in points:
+        colour = method_colour(point.row)
+        ax.errorbar(
+            at[point.row], point.accuracy, yerr=point.accuracy_std, xerr=_within(point, at[point.row]),
+            marker=method_marker(point.row), markersize=6, color=colour, elinewidth=0.9, linestyle="none",
+            markerfacecolor="none" if point.is_bound else colour, zorder=3,
+        )  # fmt: skip
+    ax.margins(0.14)
+    ax.grid(color=MUTED, alpha=0.2, linewidth=0.5)
+    places = [(at[point.row], point.accuracy) for point in points]
+    place_labels(ax, places, [shortened(point.row, 22) for point in points], INK, avoid=_stairs(front, at))
+
+
+def _stairs(front: Sequence[Point], at: dict[str, float]) -> list[tuple[float, float]]:
+    """The corners of the line that joins the front."""
+    corners: list[tuple[float, float]] = []
+    for point in front:
+        if corners:
+            corners.append((at[point.row], corners[-1][1]))
+        corners.append((at[point.row], point.accuracy))
+    return corners
+
+
+def _within(point: Point, position: float) -> float:
+    """A bar that does not reach zero, which a logarithmic axis has not."""
+    return min(point.cost_std, 0.9 * position) if point.cost else 0.0
+
+
+def _cost_axis(ax: Axes, costs: list[float], in_words: Words) -> list[float]:
+    """Where the costs lie on the axis: in proportion, or by their logarithm when they differ much.
+
+    Zero has no logarithm, and gets a place of its own a decade before the smallest other cost.
+    """
+    positive = [cost for cost in costs if cost > 0]
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: in_words(value)))
+    if not positive or max(positive) <= 4 * min(costs):
+        ax.locator_params(axis="x", nbins=4)
+        return costs
+    zero = min(positive) / 10
+    marks = _marks(min(positive), max(positive))
+    ax.set_xscale("log")
+    ax.xaxis.set_minor_locator(NullLocator())
+    if len(positive) < len(costs):
+        marks = [zero, *marks]
+        ax.axvline(zero * 2.2, color=MUTED, linewidth=0.6, linestyle=":")
+    ax.xaxis.set_major_locator(FixedLocator(marks))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: in_words(0.0 if value == zero else value)))
+    return [cost or zero for cost in costs]
+
+
+def _marks(low: float, high: float) -> list[float]:
+    """Round numbers from below the low to above the high, at most eight of them."""
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    leading = (1, 2, 5) if len(decades) <= 3 else (1,)
+    found = [digit * 10.0**decade for decade in decades for digit in leading]
+    near = [mark for mark in found if low / 2 <= mark <= high * 2]
+    return near[:: -(-len(near) // 8)]
+
+
+def _seconds(count: float) -> str:
+    if count < 120:
+        return f"{count:.2g} s" if count < 10 else f"{count:.0f} s"
+    return f"{count / 60:.0f} min" if count < 7200 else f"{count / 3600:.1f} h"

@@ -1,0 +1,89 @@
+"""How the gate of each layer decided as training went on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.gate_looks import gated_rows, layers_of
+from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, limited, panels, shortened
+from sfao.reports.groups import RunGroup
+from sfao.reports.runs import LoadedRun
+
+#: Light, middle, dark: they differ in grey as well.
+COLOURS = {"accept": "#9fd3c0", "project": "#4f86b8", "discard": "#a8326f"}
+MOST_PANELS = 12
+#: Stretches of time in a panel; more are finer than it is printed.
+MOST_STRETCHES = 60
+
+
+@rc_context(STYLE)
+def decisions_over_time(group: RunGroup) -> Drawing | None:
+    gates = [(row, layer, runs) for row, runs in gated_rows(group).items() for layer in layers_of(runs)]
+    if not gates:
+        return None
+    shown = limited(gates, MOST_PANELS)
+    figure, axes = panels(len(shown), columns=min(3, len(shown)), height=1.55 + 0.4 * (len(shown) <= 3), share_x=True)
+    for (row, layer, runs), ax in zip(shown, axes, strict=True):
+        steps, counts = decided(runs, layer)
+        _draw(ax, steps, counts)
+        _mark_tasks(ax, runs[0])
+        ax.set_title(f"{shortened(row, 18)} · {shortened(layer, 18)}")
+    patches = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
+    figure.legend(handles=patches, loc="outside upper left", ncols=3, frameon=False, fontsize=SMALL)
+    figure.supxlabel("step")
+    figure.supylabel("share of steps")
+    return Drawing(
+        name=group.file_name("decisions"),
+        title="Decisions over time",
+        caption=(
+            "What the gate of each layer did, all seeds together. Dotted lines: a new task begins; before the first of "
+            "them there is nothing to compare with, and everything is accepted. White: the gradient was zero."
+            + and_more(len(gates) - len(shown), "layer")
+        ),
+        alt="Over the whole run: " + "; ".join(_told(*gate) for gate in shown) + ".",
+        figure=figure,
+    )
+
+
+def decided(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Ends of stretches of steps, and in each how often the gate decided what: [stretch, decision].
+
+    From differences of the counts so far, summed over runs; the last column is gradients that were zero.
+    """
+    by_run = [
+        {line["step"]: line["decisions"][layer] for line in run.steps if layer in line["decisions"]} for run in runs
+    ]
+    common = sorted(set.intersection(*(set(counts) for counts in by_run)))
+    steps = np.array([0, *limited(common, MOST_STRETCHES)])
+    names = (*COLOURS, "zero")
+    totals = [[sum(counts[step][name] for counts in by_run) for name in names] for step in steps[1:].tolist()]
+    return steps, np.diff(np.array([[0] * len(names), *totals], dtype=float), axis=0)
+
+
+def _draw(ax: Axes, steps: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    edges = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares[:, : len(COLOURS)], axis=1)], axis=1)
+    for number, colour in enumerate(COLOURS.values()):
+        ax.stairs(edges[:, number + 1], steps, baseline=edges[:, number], fill=True, color=colour, linewidth=0)
+    ax.set(xlim=(0, steps[-1]), ylim=(0, 1), yticks=(0, 0.5, 1))
+    ax.locator_params(axis="x", nbins=5)
+
+
+def _mark_tasks(ax: Axes, run: LoadedRun) -> None:
+    """Between the last line of a task and the first of the next."""
+    for before, after in zip(run.steps, run.steps[1:], strict=False):
+        if after["task"] != before["task"]:
+            ax.axvline((before["step"] + after["step"]) / 2, color=ON_DARK, linewidth=1.0, linestyle=":")
+
+
+def _told(row: str, layer: str, runs: list[LoadedRun]) -> str:
+    totals = decided(runs, layer)[1].sum(axis=0)
+    shares = totals / max(totals.sum(), 1)
+    return f"{row}, layer {layer}: " + ", ".join(
+        f"{name} {share:.0%}" for name, share in zip(COLOURS, shares, strict=False)
+    )

@@ -1,0 +1,16 @@
+"""A figure with the words that go with it."""
+
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Drawing:
+    #: Its file name without an ending; unique in a report.
+    name: str
+    title: str
+    caption: str
+    #: A sentence with the numbers, for people who cannot see it.
+    alt: str
+    figure: Figure

@@ -1,0 +1,104 @@
+"""How the accuracy of each task falls while later ones are learnt: a panel a method."""
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from numpy.typing import NDArray
+
+from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.style import (
+    MUTED,
+    SMALL,
+    STYLE,
+    and_more,
+    limited,
+    method_colour,
+    panels,
+    shortened,
+)
+from sfao.reports.groups import RunGroup
+from sfao.reports.runs import LoadedRun
+
+MOST_PANELS = 12
+#: Above this many, the first, the last and some between carry their number.
+MOST_NUMBERS = 10
+#: From the first task to the last: blue to ochre, which all colour-blind readers see, without the ends that vanish on
+#: white or on black.
+TASK_COLOURS = LinearSegmentedColormap.from_list("tasks", ("#2c6fbb", "#6b8fa3", "#a59a6a", "#d0a020"))
+
+
+@rc_context(STYLE)
+def forgetting_curves(group: RunGroup) -> Drawing | None:
+    """None for streams of a single task, of which nothing can be forgotten."""
+    rows = {row: runs for row, runs in group.done.items() if len(runs[0].record.accuracy_matrix) > 1}
+    if not rows:
+        return None
+    shown = limited(list(rows), MOST_PANELS)
+    figure, axes = panels(len(shown), columns=min(4, len(shown)), height=1.9, share_x=True)
+    lowest = min(float(np.nanmin(accuracies(rows[row]))) for row in shown)
+    bottom, top = max(lowest - 0.05, -0.02), 1.03
+    for row, ax in zip(shown, axes, strict=True):
+        _draw(ax, accuracies(rows[row]), method_colour(row), gap=0.085 * (top - bottom))
+        ax.set_ylim(bottom, top)
+        ax.set_title(shortened(row))
+    figure.supxlabel("after task")
+    figure.supylabel("accuracy")
+    several = any(len(runs) > 1 for runs in rows.values())
+    band = " with the standard deviation over seeds as a band" if several else ""
+    numbers = {row.method: row for row in group.group.rows}
+    return Drawing(
+        name=group.file_name("forgetting"),
+        title="What is left of each task",
+        caption=(
+            f"A thin line is one task, from when it was learnt to the end, numbered there, blue the first to ochre the "
+            f"last: the mean{band}. The broad, pale line is the mean over the tasks learnt so far."
+            f"{and_more(len(rows) - len(shown), 'method')}"
+        ),
+        alt="Average forgetting: "
+        + "; ".join(f"{row} {spread.mean:.3f}" for row in shown if (spread := numbers[row].forgetting))
+        + ".",
+        figure=figure,
+    )
+
+
+def accuracies(runs: list[LoadedRun]) -> NDArray[np.float64]:
+    """[seed, after task, task]; not a number before the task was learnt."""
+    found = np.array([run.record.accuracy_matrix for run in runs], dtype=float)
+    after, task = np.indices(found.shape[1:])
+    found[:, after < task] = np.nan
+    return found
+
+
+def spread_out(heights: dict[int, float], gap: float) -> dict[int, float]:
+    """The heights moved apart to at least the gap, in their order, about where they were."""
+    order = sorted(heights, key=lambda name: heights[name])
+    moved = [heights[name] for name in order]
+    for number in range(1, len(moved)):
+        moved[number] = max(moved[number], moved[number - 1] + gap)
+    # All were pushed upwards: half of the farthest push back shares it between up and down.
+    push = max((new - heights[name] for new, name in zip(moved, order, strict=True)), default=0.0)
+    return {name: new - push / 2 for new, name in zip(moved, order, strict=True)}
+
+
+def _draw(ax: Axes, found: NDArray[np.float64], colour: str, gap: float) -> None:
+    tasks = found.shape[1]
+    after = np.arange(1, tasks + 1)
+    for task in range(tasks):
+        line, at = found[:, task:, task], after[task:]
+        mean, std = line.mean(axis=0), _deviation(line)
+        shade = TASK_COLOURS(task / max(tasks - 1, 1))
+        ax.fill_between(at, mean - std, np.minimum(mean + std, 1.0), color=shade, alpha=0.2, linewidth=0)
+        ax.plot(at, mean, color=shade, linewidth=1.0, marker="o" if tasks <= 10 else "", markersize=2.0)
+    means = found.mean(axis=0)
+    ax.plot(after, np.nanmean(means, axis=1), color=colour, alpha=0.35, linewidth=4, solid_capstyle="round", zorder=1)
+    ends = {task: float(means[-1, task]) for task in limited(range(tasks), MOST_NUMBERS)}
+    for task, height in spread_out(ends, gap).items():
+        ax.annotate(str(task + 1), (tasks, height), (5, 0), textcoords="offset points", va="center", size=SMALL)
+    ax.set_xticks(limited(after.tolist(), 10))
+    ax.set_xlim(1 - 0.06 * (tasks - 1), tasks + 0.12 * (tasks - 1))
+    ax.grid(axis="y", color=MUTED, alpha=0.25, linewidth=0.5)
+
+
+def _deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])

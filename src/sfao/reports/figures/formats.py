@@ -1,0 +1,98 @@
+"""A drawing as SVG to be put into a page, and as PDF for a paper; the same bytes for the same drawing."""
+
+import re
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+
+from sfao.experiment.files import write_atomically
+from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.style import INK, MUTED
+
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+#: The page says what these are in daylight and in the dark.
+_COLOURS = {INK: "currentColor", MUTED: "var(--muted)"}
+#: The page's font, not that of the machine that drew.
+_LEFT_TO_THE_PAGE = {"font-family", "font-stretch"}
+
+
+def as_svg(drawing: Drawing) -> str:
+    """An `<svg>` element that needs nothing outside itself, with text as text and ids that are its own.
+
+    Styles are written as attributes, which a page with a strict Content-Security-Policy may hold.
+    """
+    root = ElementTree.fromstring(_drawn(drawing, "svg"))
+    _drop(root, {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"})
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
+        element.attrib = _attributes(element.attrib, drawing.name)
+        if element.text and not element.text.strip():
+            element.text = None
+        element.tail = None
+    title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
+    title.text = drawing.alt
+    root.insert(0, title)
+    root.attrib = {
+        "xmlns": _SVG,
+        "viewBox": root.attrib["viewBox"],
+        "width": "100%",
+        "role": "img",
+        "aria-labelledby": f"{drawing.name}-title",
+        # What matplotlib leaves out because it is the default is ink.
+        "fill": "currentColor",
+        "stroke-linejoin": "round",
+    }
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def save_pdf(drawing: Drawing, folder: Path) -> Path:
+    path = folder / f"{drawing.name}.pdf"
+    write_atomically(path, _drawn(drawing, "pdf"))
+    return path
+
+
+def _drawn(drawing: Drawing, form: str) -> bytes:
+    """Undated, and with ids that depend on the drawing alone."""
+    file = BytesIO()
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "Title": drawing.title}}
+    # Type 42 fonts keep the text of a PDF searchable; some publishers refuse the default, type 3.
+    fixed: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": drawing.name, "pdf.fonttype": 42}
+    with matplotlib.rc_context(fixed):
+        drawing.figure.savefig(file, format=form, metadata=dates[form], transparent=True)
+    return file.getvalue()
+
+
+def _drop(root: ElementTree.Element, tags: set[str]) -> None:
+    for parent in list(root.iter()):
+        for child in [child for child in parent if child.tag in tags]:
+            parent.remove(child)
+
+
+def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
+    """Without `style` and xlink; ids and references to them start with the prefix."""
+    made: dict[str, str] = {}
+    for name, value in found.items():
+        if name == "style":
+            made |= _declarations(value)
+        elif name == "id":
+            made["id"] = f"{prefix}-{value}"
+        else:
+            made[name.removeprefix(f"{{{_XLINK}}}")] = value
+    if "href" in made:
+        made["href"] = made["href"].replace("#", f"#{prefix}-", 1)
+    return {
+        name: _COLOURS.get(value, _rounded(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
+    }
+
+
+def _rounded(value: str) -> str:
+    """Hundredths of a point are finer than any screen, and a quarter of the size."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
+
+
+def _declarations(style: str) -> dict[str, str]:
+    pairs = (declaration.partition(":") for declaration in style.split(";") if declaration.strip())
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _LEFT_TO_THE_PAGE}

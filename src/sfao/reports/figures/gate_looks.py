@@ -1,0 +1,46 @@
+"""What the gate left in steps.jsonl, put in the shape that figures need."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sfao.reports.comparison import OURS
+from sfao.reports.groups import RunGroup
+from sfao.reports.runs import LoadedRun
+
+#: `kept` is written with four digits: what is this close to 0 or 1 was discarded or accepted.
+ROUNDED = 1e-4
+
+
+@dataclass(frozen=True)
+class Look:
+    """One step of one layer: the largest sampled cosine, and the share of the gradient's length that was kept."""
+
+    run: LoadedRun
+    step: int
+    layer: str
+    cosine: float
+    kept: float
+
+    @property
+    def projected(self) -> bool:
+        return ROUNDED < self.kept < 1 - ROUNDED
+
+
+def looks(runs: Iterable[LoadedRun]) -> list[Look]:
+    return [
+        Look(run, line["step"], layer, look["cosine"], look["kept"])
+        for run in runs
+        for line in run.steps
+        for layer, look in line["gate"].items()
+    ]
+
+
+def gated_rows(group: RunGroup) -> dict[str, list[LoadedRun]]:
+    """The rows whose runs have a gate that decided anything, ours first."""
+    gated = {row: runs for row, runs in group.done.items() if looks(runs)}
+    return dict(sorted(gated.items(), key=lambda item: item[0].split(" ")[0] != OURS))
+
+
+def layers_of(runs: Iterable[LoadedRun]) -> list[str]:
+    """In the order of the model."""
+    return list(dict.fromkeys(layer for run in runs for line in run.steps for layer in line["decisions"]))

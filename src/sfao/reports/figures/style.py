@@ -1,0 +1,106 @@
+"""What all figures share: size, ink, colours that colour-blind readers can tell apart, and rows of panels."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+#: Inches; one width for all, so that text has one size wherever figures are scaled to a page.
+WIDTH = 7.0
+#: Points.
+TEXT, SMALL = 8.0, 7.0
+
+#: Text and axes; grid lines and asides. In a page these become the page's own colours (see formats.py).
+INK, MUTED = "#000000", "#6f7071"
+#: Text upon a coloured cell, which stays as it is when the page turns dark.
+ON_LIGHT, ON_DARK = "#101010", "#ffffff"
+
+#: Of middling lightness, to be seen on white and on black; after Okabe and Ito, each with a mark of its own.
+METHOD_COLOURS = {
+    "sgd": ("#808488", "s"),
+    "joint": ("#8a6d3b", "*"),
+    "ewc": ("#009e73", "^"),
+    "si": ("#3a9bd9", "v"),
+    "ogd": ("#0068b0", "D"),
+    "agem": ("#cf8a00", "<"),
+    "gem": ("#c0608f", ">"),
+    "gpm": ("#7a5fc0", "P"),
+    "sfao": ("#d55e00", "o"),
+}
+OTHER = ("#808488", "X")
+
+#: From few to many, of one hue, readable in grey.
+RAMP = ("#f2f6fa", "#bcd3e8", "#6fa3cc", "#2a6ca8", "#123f70")
+
+#: matplotlib settings; a figure is made under them with the decorator `@rc_context(STYLE)`.
+STYLE: dict[Any, Any] = {
+    "font.size": TEXT,
+    "font.family": "sans-serif",
+    "axes.titlesize": TEXT,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 5.0,
+    "axes.labelsize": TEXT,
+    "figure.labelsize": TEXT,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+}
+
+Item = TypeVar("Item")
+
+
+def method_colour(row: str) -> str:
+    """Of a row's method: the same in every figure."""
+    return METHOD_COLOURS.get(row.split(" ")[0], OTHER)[0]
+
+
+def method_marker(row: str) -> str:
+    return METHOD_COLOURS.get(row.split(" ")[0], OTHER)[1]
+
+
+def panels(count: int, *, columns: int, height: float, share_x: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` axes in rows of at most `columns`, each `height` inches high."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=share_x)
+    axes: list[Axes] = list(np.asarray(grid).flat)
+    for extra in axes[count:]:
+        extra.remove()
+    for number, each in enumerate(axes[:count]):
+        each.tick_params(labelbottom=number + columns >= count)
+    return figure, axes[:count]
+
+
+def limited(items: Sequence[Item], most: int) -> list[Item]:
+    """As many as fit, evenly taken from first to last."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
+
+
+def and_more(left_out: int, what: str) -> str:
+    """` and 23 more layers`; empty when nothing was left out."""
+    return f" And {left_out} more {what}{'s' * (left_out > 1)}, not shown." if left_out else ""
+
+
+def shortened(text: str, most: int = 28) -> str:
+    """The names of rows hold the settings in which they differ; the end tells them apart as well as the start."""
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"

@@ -1,0 +1,51 @@
+"""Loaded runs, grouped as their comparison is: what must not be averaged is never in one figure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfao.reports.comparison import Group, comparable_records, comparison, records_by_row
+from sfao.reports.runs import LoadedRun
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """A group of the comparison, and the runs that it is of."""
+
+    group: Group
+    runs: list[LoadedRun]
+    #: {row: the runs that its numbers are of}, in the order of the rows; rows without any are left out.
+    done: dict[str, list[LoadedRun]]
+    #: Ends the file names of what belongs to this group; empty when it is the only one.
+    slug: str
+
+    def file_name(self, start: str) -> str:
+        return f"{start}-{self.slug}" if self.slug else start
+
+
+def grouped(runs: Sequence[LoadedRun]) -> list[RunGroup]:
+    """In the order of `comparison(records).groups`."""
+    of_record = {id(run.record): run for run in runs}
+    records = [run.record for run in runs]
+    found = []
+    for group, members in zip(comparison(records).groups, comparable_records(records), strict=True):
+        rows = records_by_row(members)
+        done = {
+            row.method: [of_record[id(record)] for record in rows[row.method] if record.status == "done"]
+            for row in group.rows
+            if row.done
+        }
+        found.append((group, [of_record[id(record)] for record in members], done))
+    slugs = _slugs([group.title for group, _, _ in found])
+    return [RunGroup(*parts, slug) for parts, slug in zip(found, slugs, strict=True)]
+
+
+def _slugs(titles: list[str]) -> list[str]:
+    """The start of each title as a file name, numbered where that alone does not tell them apart."""
+    if len(titles) < 2:
+        return [""] * len(titles)
+    starts = [re.sub(r"[^a-z0-9]+", "-", " ".join(title.split(" ")[:2]).lower()).strip("-") for title in titles]
+    return [
+        f"{start}-{starts[:number].count(start) + 1}" if starts.count(start) > 1 else start
+        for number, start in enumerate(starts)
+    ]

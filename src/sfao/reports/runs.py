@@ -1,0 +1,161 @@
+"""Finished runs, read back from their folders."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from sfao.experiment.folder import CONFIG
+from sfao.experiment.record import RECORD, Record, load_record
+from sfao.experiment.telemetry import STEPS
+from sfao.metrics import summary
+from sfao.reports.errors import ReportError
+
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+#: What a report says of the data, where a record says anything of them.
+_DATA = {"name": str, "train": int, "test": int}
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run that ended, well or not; `steps` are the lines of steps.jsonl."""
+
+    folder: Path
+    #: Told apart from the other runs of a report by this.
+    name: str
+    record: Record
+    steps: list[dict[str, Any]]
+    #: What is missing of it, in words; empty when nothing is.
+    notice: str = ""
+
+
+def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
+    """The runs that the folders are or hold, at any depth, each once, in natural order.
+
+    A ReportError when a folder is not there or holds no finished run, or when a record is damaged. A damaged line of
+    telemetry costs a run the steps from there on, and it says so.
+    """
+    found: dict[Path, None] = {}
+    for folder in folders:
+        ended = [path.resolve() for path in _holding(_checked(folder)) if (path / RECORD).exists()]
+        if not ended:
+            raise ReportError(f"`{folder}` must be or hold finished runs (folders with {RECORD}), found none")
+        found |= dict.fromkeys(ended)
+    root = _root(folders, list(found))
+    named = {_name(folder, root): folder for folder in found}
+    return [_load(named[name], name) for name in sorted(named, key=natural)]
+
+
+def unfinished_runs(folders: Sequence[Path]) -> list[Path]:
+    """The folders in which a run began and has not ended."""
+    begun = {path.resolve() for folder in folders for path in _holding(_checked(folder))}
+    return sorted(path for path in begun if not (path / RECORD).exists())
+
+
+def notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
+    """What the reader of a report must know of its runs beside their numbers."""
+    lines = [f"{run.name}: {run.notice}" for run in runs if run.notice]
+    if unfinished:
+        names = ", ".join(path.name for path in unfinished[:3])
+        more = f" and {len(unfinished) - 3} more" if len(unfinished) > 3 else ""
+        count = f"{len(unfinished)} run{'s are' if len(unfinished) > 1 else ' is'}"
+        lines.append(f"{count} not finished and left out: {names}{more}.")
+    return lines
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A sort key in which sgd-2 comes before sgd-10."""
+    return [(int(digits or 0), rest) for digits, rest in re.findall(r"(\d*)(\D*)", text)]
+
+
+# -- Finding -----------------------------------------------------------------------------------------------
+
+
+def _checked(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ReportError(f"`{folder}` must be a folder of runs, {'it is a file' if folder.exists() else 'none there'}")
+    return folder
+
+
+def _holding(folder: Path) -> Iterator[Path]:
+    """Folders of runs, ended or begun; there is nothing to look for below an ended one, nor in hidden folders."""
+    for place, folders, files in os.walk(folder):
+        if RECORD in files or CONFIG in files:
+            yield Path(place)
+        folders[:] = [] if RECORD in files else [name for name in folders if not name.startswith(".")]
+
+
+def _root(asked: Sequence[Path], found: Sequence[Path]) -> Path:
+    """What all names are relative to: the folder asked for, or what several have in common."""
+    common = Path(os.path.commonpath([folder.resolve() for folder in asked]))
+    return common.parent if common in found else common
+
+
+def _name(folder: Path, root: Path) -> str:
+    return folder.relative_to(root).as_posix()
+
+
+# -- Reading -----------------------------------------------------------------------------------------------
+
+
+def _load(folder: Path, name: str) -> LoadedRun:
+    record = _load_record(folder)
+    steps, notice = _load_steps(folder / STEPS)
+    return LoadedRun(folder, name, record, steps, notice)
+
+
+def _load_record(folder: Path) -> Record:
+    try:
+        record = _RECORD.validate_python(vars(load_record(folder)))
+        _check_data(record.data)
+        if record.status == "done":
+            _check_metrics(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise ReportError(f"{folder / RECORD} is damaged: `{field}`: {first['msg']}") from error
+    except ValueError as error:
+        raise ReportError(f"{folder / RECORD} is damaged: {error}") from error
+    return record
+
+
+def _check_data(data: dict[str, Any]) -> None:
+    for name, kind in _DATA.items() if data else ():
+        if not isinstance(data.get(name), kind):
+            raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {data.get(name)!r}")
+
+
+def _check_metrics(record: Record) -> None:
+    for name in summary(record.accuracy_matrix, record.initial_accuracy):
+        if not isfinite(record.metrics.get(name, float("nan"))):
+            raise ValueError(f"`metrics.{name}` must be a finite number, got {record.metrics.get(name)}")
+
+
+def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """The lines up to the first that cannot be read, and what to say of that one."""
+    if not path.exists():
+        return [], f"it has no {STEPS}"
+    steps: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            steps.append(_checked_step(json.loads(line)))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return steps, f"line {number} of {STEPS} is damaged; figures show the {len(steps)} lines before it"
+    return steps, ""
+
+
+def _checked_step(step: dict[str, Any]) -> dict[str, Any]:
+    """A step whose decisions and looks can be drawn; anything raised says that it cannot."""
+    for look in step["gate"].values():
+        if not (isfinite(look["cosine"]) and isfinite(look["kept"])):
+            raise ValueError
+    counts = [count for layer in step["decisions"].values() for count in layer.values()]
+    if not all(isinstance(number, int) for number in (step["step"], step["task"], *counts)):
+        raise TypeError
+    return step
