@@ -6,6 +6,7 @@ from sfao.cli.compare import compare
 from sfao.cli.data import data
 from sfao.cli.demo import demo
 from sfao.cli.list import list_all
+from sfao.cli.reproduce import reproduce
 from sfao.cli.run import run
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(run)
 app.command()(compare)
+app.command()(reproduce)
 app.command("list")(list_all)
 app.add_typer(data, name="data")
 

@@ -58,17 +58,17 @@ def reproduce(
             out=out,
         )
         plan = wanted.plan(device, data_root)
+        _say_absent(plan, wanted)
         if dry_run:
-            _tell_plan(plan, out, as_json)
+            _tell_plan(plan, as_json)
             return
-        _say_absent(plan)
-        if plan.nothing:
+        if not (plan.done or plan.left):
             raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
         try:
             records = _do(plan, quiet or as_json, workers=jobs, threads=threads, data_root=data_root)
         except Interrupted:
             raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
-        _leave_and_tell(wanted, records, quiet, as_json)
+        _leave_and_tell(wanted, plan, records, not (quiet or as_json), as_json)
     _check_ended_well(records)
 
 
@@ -91,20 +91,18 @@ class _Wanted:
     def figures(self) -> list[str]:
         return [name for name in self.names if name.startswith("figure")]
 
-    @property
-    def series(self) -> "list[Series]":
+    def series_of(self, name: str) -> "list[Series]":
         from sfao.reproduction.protocol import figure_series, protocol
 
-        cells = (protocol(table, self.preset, self.as_released).cells.values() for table in self.tables)
-        figures = (figure_series(name, self.preset) for name in self.figures)
-        return [series for group in (*cells, *figures) for series in group]
+        if name.startswith("figure"):
+            return figure_series(name, self.preset)
+        return list(protocol(int(name.removeprefix("table")), self.preset, self.as_released).cells.values())
 
     def plan(self, device: str, data_root: Path | None) -> "Plan":
         from sfao.reproduction.runs import plan_runs
 
-        return plan_runs(
-            self.series, self.seeds, self.out, device=device, fraction=self.fraction, data_root=data_root
-        )
+        series = [one for name in self.names for one in self.series_of(name)]
+        return plan_runs(series, self.seeds, self.out, device=device, fraction=self.fraction, data_root=data_root)
 
     def file(self, name: str) -> Path:
         """Where a table goes, without its ending: results on a slice never replace those on all data."""
@@ -170,24 +168,97 @@ def _do(plan: "Plan", silent: bool, **how: Any) -> "list[Record]":
     return records
 
 
-def _leave_and_tell(wanted: _Wanted, records: "list[Record]", quiet: bool, as_json: bool) -> None:
-    """Write every table as Markdown and JSON and every figure, and show them."""
-    from sfao.experiment.files import write_json, write_text
-    from sfao.reproduction.views import as_json as json_of
-    from sfao.reproduction.views import as_markdown, show
+def _archive(wanted: _Wanted, records: "list[Record]") -> "Archive":
+    """What this call did, and what earlier ones left: a sweep of thresholds for another table, say."""
+    from sfao.reproduction.archive import Archive, read_runs
 
-    archive = wanted_archive(wanted, records)
-    summary, screen = [], console()
-    for table_number in wanted.tables:
-        made = _reproduced(wanted, table_number, archive)
-        if made.empty:
-            continue
-        file = wanted.file(made.name)
-        write_json(file.with_name(f"{file.name}.json"), json_of(made))
-        write_text(file.with_name(f"{file.name}.md"), as_markdown(made))
-        summary.append(json_of(made))
-        if not (quiet or as_json):
-            show(made, screen)
-            screen.print(f"{file}.md\n{file}.json\n", markup=False, soft_wrap=True)
+    failed = [record for record in records if record.status == "failed"]
+    known = [*failed, *read_runs(wanted.out / wanted.preset)]
+    return Archive(record for record in known if record.seed in wanted.seeds)
+
+
+# -- Telling -------------------------------------------------------------------------------------------------
+
+
+def _leave_and_tell(wanted: _Wanted, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
+    """Write every table as Markdown and JSON and every figure as SVG and PDF, and show them."""
+    tables = _leave_tables(wanted, _archive(wanted, records), shown)
+    figures = [path for name in wanted.figures for path in _leave_figure(wanted, name)]
     if as_json:
-        say_json({"tables": summary})
+        say_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
+    elif shown:
+        for path in figures:
+            console().print(str(path), markup=False, soft_wrap=True)
+
+
+def _leave_tables(wanted: _Wanted, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
+    from sfao.experiment.files import write_json, write_text
+    from sfao.reproduction.reproduced import reproduce as reproduced
+    from sfao.reproduction.views import as_json, as_markdown, show
+
+    made, screen = [], console()
+    for number in wanted.tables:
+        one = reproduced(
+            number,
+            wanted.preset,
+            archive,
+            asked=len(wanted.seeds),
+            fraction=wanted.fraction,
+            as_released=wanted.as_released,
+        )
+        if one.empty:
+            continue
+        file = wanted.file(one.name)
+        write_json(file.with_name(f"{file.name}.json"), as_json(one))
+        write_text(file.with_name(f"{file.name}.md"), as_markdown(one))
+        made.append(as_json(one))
+        if shown:
+            show(one, screen)
+            screen.print(f"{file}.md\n{file}.json\n", markup=False, soft_wrap=True)
+    return made
+
+
+def _leave_figure(wanted: _Wanted, name: str) -> list[Path]:
+    from sfao.experiment.folder import finished_record
+    from sfao.reproduction.figures import leave_figure
+    from sfao.reproduction.protocol import figure_series
+
+    folders = [
+        series.folder(wanted.out, seed, wanted.fraction)
+        for series in figure_series(name, wanted.preset)
+        for seed in wanted.seeds
+    ]
+    finished = [folder for folder in folders if finished_record(folder) is not None]
+    return leave_figure(name, finished, wanted.file(name)) if finished else []
+
+
+def _say_absent(plan: "Plan", wanted: _Wanted) -> None:
+    """Loudly, on the error stream: which tables and rows will be missing, and the command that gets the data."""
+    for dataset, message in plan.absent.items():
+        affected = [name for name in wanted.names if any(s.dataset == dataset for s in wanted.series_of(name))]
+        typer.echo(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}", err=True)
+
+
+def _tell_plan(plan: "Plan", as_json: bool) -> None:
+    states = {str(folder): state for folder, state in plan.states.items()}
+    if as_json:
+        say_json({"runs": states, "absent": plan.absent})
+        return
+    listed = table("run", "state")
+    for folder, state in states.items():
+        listed.add_row(folder, state)
+    screen = console()
+    screen.print(listed)
+    counts = {state: list(states.values()).count(state) for state in dict.fromkeys(states.values())}
+    screen.print(f"{len(states)} runs: {', '.join(f'{count} {state}' for state, count in counts.items())}")
+
+
+def _check_ended_well(records: "list[Record]") -> None:
+    troubled = [record for record in records if record.status != "done"]
+    if troubled:
+        first = troubled[0]
+        raise fail(
+            f"{len(troubled)} of {len(records)} runs did not end well; {first.method} seed {first.seed} on "
+            f"{first.benchmark} {first.status}: {first.error}",
+            FAILED,
+        )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from math import isclose, nan
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.files import write_text
 from sfao.experiment.folder import finished_record
 from sfao.experiment.record import RECORD, Record
+from sfao.metrics import summary
 from sfao.reproduction.protocol import Series
 
 #: What does not make a run another one: which seed it is of, and where it was done.
 APART = ("seed", "device")
+#: What a record must say of its data.
+DATA = ("name", "train", "test", "complete")
 
 
 class Archive:
@@ -46,8 +50,13 @@ def key(config: dict[str, Any]) -> str:
 
 def read_runs(folder: Path) -> list[Record]:
     """The finished runs under a folder; a FolderError that names a record which cannot be read."""
-    records = (finished_record(path.parent) for path in sorted(folder.rglob(RECORD)))
-    return [record for record in records if record is not None]
+    found = []
+    for path in sorted(folder.rglob(RECORD)):
+        record = finished_record(path.parent)
+        if record is not None:
+            _check(record, str(path))
+            found.append(record)
+    return found
 
 
 def read_lines(file: Path) -> list[Record]:
@@ -56,11 +65,30 @@ def read_lines(file: Path) -> list[Record]:
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         try:
             record = Record(**json.loads(line))
-            key(record.config)
-        except (json.JSONDecodeError, TypeError, KeyError, ConfigError) as error:
+        except (json.JSONDecodeError, TypeError) as error:
             raise FolderError(f"{file}:{number} must be the record of a run, but reading it failed: {error}") from error
+        _check(record, f"{file}:{number}")
         records.append(record)
     return records
+
+
+def _check(record: Record, where: str) -> None:
+    """Refuse a record whose settings are none, or whose metrics are not those of its accuracy matrix."""
+    try:
+        key(record.config)
+        if record.status == "done":
+            _check_numbers(record)
+    except (ConfigError, TypeError, ValueError) as error:
+        raise FolderError(f"{where} must be the record of a run, but it is damaged: {error}") from error
+
+
+def _check_numbers(record: Record) -> None:
+    for name in DATA:
+        if name not in record.data:
+            raise ValueError(f"`data` must have {name!r}, got {record.data}")
+    for name, value in summary(record.accuracy_matrix, record.initial_accuracy).items():
+        if not isclose(record.metrics.get(name, nan), value, abs_tol=1e-9):
+            raise ValueError(f"`{name}` must be that of the accuracy matrix, {value}, got {record.metrics.get(name)}")
 
 
 def write_lines(file: Path, records: Iterable[Record]) -> None:

@@ -79,7 +79,7 @@ def reproduce(
     printed, runs = paper_table(number), protocol(number, preset, as_released)
     found = {series: archive.of(series, fraction) for series in (*runs.cells.values(), *runs.sweep.values())}
     _check_same_data(number, found)
-    filled = _Filled(printed, runs, found)
+    filled = _Filled(printed, runs, found, fraction)
     rows = filled.by_task() if printed.kind == "accuracy" else filled.by_column()
     used = [record for series in runs.cells.values() for record in found[series]]
     return Reproduced(
@@ -101,8 +101,8 @@ def reproduce(
 class _Filled:
     """The rows of a table from the records of its series."""
 
-    def __init__(self, printed: PaperTable, runs: Protocol, found: dict[Series, list[Record]]) -> None:
-        self.printed, self.runs, self.found = printed, runs, found
+    def __init__(self, printed: PaperTable, runs: Protocol, found: dict[Series, list[Record]], fraction: float) -> None:
+        self.printed, self.runs, self.found, self.fraction = printed, runs, found, fraction
 
     def done(self, series: Series) -> list[Record]:
         return [record for record in self.found[series] if record.status == "done"]
@@ -122,7 +122,7 @@ class _Filled:
         ]
         whole = cell(AVERAGE, [_average(record, tasks) for record in done], average(self.printed.number, row))
         forgetting = cell(FORGETTING, [_forgetting(record, tasks) for record in done], self._implied(row, series))
-        return Row(row, [*cells, whole, forgetting], [_place(series)], self._trouble([series]), remark)
+        return Row(row, [*cells, whole, forgetting], [self._folder(series)], self._trouble([series]), remark)
 
     def _implied(self, row: str, series: Series) -> float | None:
         """The forgetting that table 11 implies for the method, at the threshold that is run."""
@@ -156,7 +156,7 @@ class _Filled:
             cell(FORGETTING, released, 100 * theirs.forgetting, single=True),
         ]
         remark = "the one run that SFAO.ipynb shows, threshold 0.80; F as that code computes it"
-        return [Row("SFAO", cells, [_place(series)], self._trouble([series]), remark)]
+        return [Row("SFAO", cells, [self._folder(series)], self._trouble([series]), remark)]
 
     # -- Tables 8 to 11 ------------------------------------------------------------------------------------
 
@@ -172,7 +172,10 @@ class _Filled:
         cells, series = [], [self.runs.cells[row, column] for column in self.printed.columns]
         for one, own in zip(self.printed.rows[row], series, strict=True):
             cells.append(beside(one, [value(record) for record in self.done(own)], single=not exact, exact=exact))
-        return Row(row, cells, _unique(map(_place, series)), self._trouble(series), remark)
+        return Row(row, cells, _unique(map(self._folder, series)), self._trouble(series), remark)
+
+    def _folder(self, series: Series) -> str:
+        return f"{series.place(self.fraction)}/{series.name}"
 
     def _trouble(self, series: Sequence[Series]) -> str:
         records = [record for one in series for record in self.found[one] if record.status != "done"]
@@ -203,10 +206,6 @@ def _average(record: Record, tasks: int) -> float:
 
 def _forgetting(record: Record, tasks: int) -> float:
     return 100 * average_forgetting(_part(record, tasks))
-
-
-def _place(series: Series) -> str:
-    return f"{series.place()}/{series.name}"
 
 
 def _check_same_data(number: int, found: dict[Series, list[Record]]) -> None:

@@ -126,13 +126,14 @@ def notes_of(table: Reproduced) -> list[str]:
     lines += [f"[{number}] {remark}." for number, remark in enumerate(_remarks(table), start=1)]
     lines += [line for row in table.rows if (line := _range(table, row))]
     lines += [_legend(table)]
-    missing = [f"{row.name} ({_listed(row.runs)})" for row in table.rows if row.empty]
+    missing = dict.fromkeys(row.name for row in table.rows if row.empty)
     if missing:
-        lines.append(f"Missing, with no finished run: {'; '.join(missing)}.")
-    lines += [f"{row.name}: {row.trouble}; their seeds are not in the numbers." for row in table.rows if row.trouble]
+        lines.append(f"Missing, with no finished run: {', '.join(missing)}.")
+    troubled = {row.name: row.trouble for row in table.rows if row.trouble}
+    lines += [f"{name}: {trouble}; their seeds are not in the numbers." for name, trouble in troubled.items()]
     if table.data:
         lines.append(f"Ours: {'; '.join(table.data)}; on {'; '.join(table.machines)}.")
-        lines.append(f"Runs: {_listed(list(dict.fromkeys(run for row in table.rows for run in row.runs)))}.")
+        lines.append(f"Runs: {_runs(table)}.")
     if table.as_released:
         lines.append("The rows are of different scenarios, models or data, as the paper's are: not to be compared.")
     return lines + [f"The paper's {row}: {source}" for row, source in table.sources.items()]
@@ -162,15 +163,22 @@ def _range(table: Reproduced, row: Row) -> str:
 
 
 def _single(cell: Cell, ours: Spread) -> str:
-    inside = {True: "inside", False: "outside", None: "not to be held against"}
+    if cell.agrees is None:
+        return f"{cell.column} {cell.paper:.2f}, ours {ours.mean:.2f}, n = {ours.n}: one seed has no spread"
+    inside = {True: "inside", False: "outside"}
     return (
         f"{cell.column} {cell.paper:.2f} is {inside[cell.agrees]} mean ± 2 std ({_value(ours.mean, ours.std, 2)}) and "
-        f"{inside[cell.in_range]} min to max ({cell.lowest:.2f} to {cell.highest:.2f}), n = {ours.n}"
+        f"{inside[bool(cell.in_range)]} min to max ({cell.lowest:.2f} to {cell.highest:.2f}), n = {ours.n}"
     )
 
 
-def _listed(values: Sequence[str]) -> str:
-    return ", ".join(values)
+def _runs(table: Reproduced) -> str:
+    """By folder: split-mnist: sgd, ewc; split-cifar10: sgd."""
+    places: dict[str, dict[str, None]] = {}
+    for run in (run for row in table.rows if not row.empty for run in row.runs):
+        place, _, name = run.partition("/")
+        places.setdefault(place, {})[name] = None
+    return "; ".join(f"{place}: {', '.join(names)}" for place, names in places.items())
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
