@@ -53,7 +53,7 @@ def reproduce(
             names=_checked_names(names),
             preset=_checked_preset(preset, as_released),
             as_released=as_released,
-            fraction=_checked_fraction(fraction or (QUICK if quick else 1.0)),
+            fraction=_checked_fraction(fraction, quick),
             seeds=parse_seeds(seeds or ("1" if quick else "5")),
             out=out,
         )
@@ -143,9 +143,11 @@ def _checked_preset(preset: str | None, as_released: bool) -> str:
     return preset
 
 
-def _checked_fraction(fraction: float) -> float:
+def _checked_fraction(fraction: float | None, quick: bool) -> float:
     from sfao.experiment.errors import ConfigError
 
+    if fraction is None:
+        return QUICK if quick else 1.0
     if not 0 < fraction <= 1:
         raise ConfigError(f"`fraction` must be in (0, 1], got {fraction:g}")
     return fraction
