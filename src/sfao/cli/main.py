@@ -6,6 +6,7 @@ from sfao.cli.compare import compare
 from sfao.cli.data import data
 from sfao.cli.demo import demo
 from sfao.cli.list import list_all
+from sfao.cli.report import report
 from sfao.cli.reproduce import reproduce
 from sfao.cli.run import run
 
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(run)
 app.command()(compare)
+app.command()(report)
 app.command()(reproduce)
 app.command("list")(list_all)
 app.add_typer(data, name="data")

@@ -50,6 +50,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn what a user can mend into an exit code and a line; with `debug`, a traceback."""
     from sfao.benchmarks.errors import DataError
     from sfao.experiment.errors import ConfigError, FolderError, Interrupted
+    from sfao.reports.errors import ReportError
 
     try:
         yield
@@ -57,7 +58,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         raise fail("interrupted; the state is saved, go on with the same command and --resume", INTERRUPTED) from None
     except KeyboardInterrupt:
         raise fail("interrupted", INTERRUPTED) from None
-    except (ConfigError, FolderError, DataError) as error:
+    except (ConfigError, FolderError, DataError, ReportError) as error:
         if debug:
             raise
         raise fail(str(error), BAD_USAGE) from None

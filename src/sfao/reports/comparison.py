@@ -130,7 +130,7 @@ def records_by_row(records: list[Record]) -> dict[str, list[Record]]:
         methods.setdefault(record.method, []).append(record)
     named: dict[str, list[Record]] = {}
     for method, own in methods.items():
-        settings = [_settings(record.config) for record in own]
+        settings = [flat_settings(record.config) for record in own]
         varying = sorted(name for name in set().union(*settings) if len({s.get(name) for s in settings}) > 1)
         for record, values in zip(own, settings, strict=True):
             label = ", ".join(f"{name}={values.get(name)}" for name in varying)
@@ -138,12 +138,12 @@ def records_by_row(records: list[Record]) -> dict[str, list[Record]]:
     return {name: _one_a_seed(own) for name, own in named.items()}
 
 
-def _settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def flat_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Dotted names and values as text, without the seed."""
     flat: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            flat |= _settings(value, f"{prefix}{name}.")
+            flat |= flat_settings(value, f"{prefix}{name}.")
         elif prefix + name != "seed":
             flat[prefix + name] = str(value)
     return flat

@@ -25,14 +25,14 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 def as_markdown(comparison: Comparison) -> str:
     parts = [comparison.notice] if comparison.notice else []
     for group in comparison.groups:
-        cells = _cells(group, "**{}**".format, "*{}*".format)
-        table = [_markdown_row(HEADINGS), "|---|" + "---:|" * 7 + "---|", *map(_markdown_row, cells)]
+        rows = cells(group, "**{}**".format, "*{}*".format)
+        table = [_markdown_row(HEADINGS), "|---|" + "---:|" * 7 + "---|", *map(_markdown_row, rows)]
         parts.append("\n".join([f"## {group.title}", "", *table, "", *(f"- {note}" for note in notes(group))]))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _markdown_row(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
 def show(comparison: Comparison, console: Console) -> None:
@@ -52,14 +52,20 @@ def _table(group: Group, spacious: bool) -> Table:
     )
     for number in columns:
         table.add_column(HEADINGS[number], justify="left" if number in (0, 8) else "right", no_wrap=number > 0)
-    for row, cells in zip(group.rows, _cells(group, "[bold]{}[/]".format, str), strict=True):
-        table.add_row(*(cells[number] for number in columns), style="dim" if row.is_bound else None)
+    for row, texts in zip(group.rows, cells(group, "[bold]{}[/]".format, str), strict=True):
+        table.add_row(*(texts[number] for number in columns), style="dim" if row.is_bound else None)
     return table
 
 
 def notes(group: Group) -> list[str]:
     """What stands under a table."""
-    lines = [group.caveat] if group.caveat else []
+    caveat = [group.caveat] if group.caveat else []
+    return caveat + reading_notes(group) + [_warning(warned) for warned in group.warnings]
+
+
+def reading_notes(group: Group) -> list[str]:
+    """What the numbers of a table mean."""
+    lines = []
     if any(row.test for row in group.rows):
         lines.append(
             f"p: two-sided paired t-test of average accuracy against {group.baseline}, the best baseline here, "
@@ -68,7 +74,7 @@ def notes(group: Group) -> list[str]:
         lines += _untested(group)
     if any(row.is_bound for row in group.rows):
         lines.append("joint stores all data: a bound, not ranked.")
-    return lines + [_warning(warned) for warned in group.warnings]
+    return lines
 
 
 def _untested(group: Group) -> list[str]:
@@ -86,27 +92,40 @@ def _pairs(group: Group) -> str:
 
 
 def _warning(warned: Warned) -> str:
-    runs = "; ".join(f"{name}, seed{'s' * (len(seeds) > 1)} {_listed(seeds)}" for name, seeds in warned.runs.items())
-    return f"warning ({runs}): {warned.text}"
+    return f"warning ({concerned(warned)}): {warned.text}"
+
+
+def concerned(warned: Warned) -> str:
+    """The runs that a warning is about."""
+    return "; ".join(f"{name}, seed{'s' * (len(seeds) > 1)} {_listed(seeds)}" for name, seeds in warned.runs.items())
 
 
 def _listed(seeds: list[int]) -> str:
     return ", ".join(str(seed) for seed in seeds)
 
 
-def _cells(group: Group, bold: Callable[[str], str], dim: Callable[[str], str]) -> list[list[str]]:
+def cells(
+    group: Group, bold: Callable[[str], str], dim: Callable[[str], str], escape: Callable[[str], str] = str
+) -> list[list[str]]:
     """The table as text; the best of a column is bold, among methods all of whose runs are done."""
-    plain = [_row_cells(row, group.baseline) for row in group.rows]
-    ranked = [number for number, row in enumerate(group.rows) if row.whole and not row.is_bound]
-    for column, best in ((2, _highest), (4, _lowest), (5, _lowest), (6, _lowest)):
-        values = {number: _value(group.rows[number], column) for number in ranked}
-        if len(set(values.values())) > 1:
-            for number in best(values):
-                plain[number][column] = bold(plain[number][column])
+    plain = [[escape(cell) for cell in _row_cells(row, group.baseline)] for row in group.rows]
+    for number, column in best_cells(group):
+        plain[number][column] = bold(plain[number][column])
     for number, row in enumerate(group.rows):
         if row.is_bound:
             plain[number] = [dim(cell) if cell else cell for cell in plain[number]]
     return plain
+
+
+def best_cells(group: Group) -> list[tuple[int, int]]:
+    """(row, column) of the best of each ranked column of HEADINGS; none where all are equal."""
+    found = []
+    ranked = [number for number, row in enumerate(group.rows) if row.whole and not row.is_bound]
+    for column, best in ((2, _highest), (4, _lowest), (5, _lowest), (6, _lowest)):
+        values = {number: _value(group.rows[number], column) for number in ranked}
+        if len(set(values.values())) > 1:
+            found += [(number, column) for number in best(values)]
+    return found
 
 
 def _value(row: Row, column: int) -> float:
@@ -129,23 +148,23 @@ def _row_cells(row: Row, baseline: str) -> list[str]:
     return [
         row.method,
         str(row.done) if row.whole else f"{row.done} of {row.asked}",
-        _mean(row.accuracy),
-        _interval(row.accuracy),
-        _mean(row.forgetting),
+        mean_text(row.accuracy),
+        interval_text(row.accuracy),
+        mean_text(row.forgetting),
         "" if row.memory_bytes is None else bytes_in_words(row.memory_bytes),
         _time(row),
-        _p(row, baseline),
+        p_text(row, baseline),
         row.trouble,
     ]
 
 
-def _mean(spread: Spread | None) -> str:
+def mean_text(spread: Spread | None) -> str:
     if spread is None:
         return ""
     return f"{spread.mean:.3f}" if spread.std is None else f"{spread.mean:.3f} ± {spread.std:.3f}"
 
 
-def _interval(spread: Spread | None) -> str:
+def interval_text(spread: Spread | None) -> str:
     if spread is None or spread.low is None:
         return ""
     return f"{spread.low:.3f}, {spread.high:.3f}"
@@ -165,7 +184,7 @@ def bytes_in_words(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def _p(row: Row, baseline: str) -> str:
+def p_text(row: Row, baseline: str) -> str:
     if row.test is None:
         return "best" if row.method == baseline else ""
     if row.test.p is None:

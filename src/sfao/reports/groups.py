@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfao.reports.comparison import Group, comparable_records, comparison, records_by_row
+from sfao.reports.errors import ReportError
 from sfao.reports.runs import LoadedRun
 
 
@@ -29,6 +30,7 @@ def grouped(runs: Sequence[LoadedRun]) -> list[RunGroup]:
     records = [run.record for run in runs]
     found = []
     for group, members in zip(comparison(records).groups, comparable_records(records), strict=True):
+        _check_tasks([of_record[id(record)] for record in members if record.status == "done"])
         rows = records_by_row(members)
         done = {
             row.method: [of_record[id(record)] for record in rows[row.method] if record.status == "done"]
@@ -38,6 +40,17 @@ def grouped(runs: Sequence[LoadedRun]) -> list[RunGroup]:
         found.append((group, [of_record[id(record)] for record in members], done))
     slugs = _slugs([group.title for group, _, _ in found])
     return [RunGroup(*parts, slug) for parts, slug in zip(found, slugs, strict=True)]
+
+
+def _check_tasks(runs: Sequence[LoadedRun]) -> None:
+    """Runs of one benchmark and setting have as many tasks, unless somebody wrote in their records."""
+    for run in runs[1:]:
+        counts = [len(each.record.accuracy_matrix) for each in (runs[0], run)]
+        if counts[0] != counts[1]:
+            raise ReportError(
+                f"runs of {run.record.benchmark} must have as many tasks, "
+                f"but {runs[0].name} has {counts[0]} and {run.name} has {counts[1]}"
+            )
 
 
 def _slugs(titles: list[str]) -> list[str]:

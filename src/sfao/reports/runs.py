@@ -17,6 +17,9 @@ from sfao.experiment.telemetry import STEPS
 from sfao.metrics import summary
 from sfao.reports.errors import ReportError
 
+#: What is counted of every layer.
+DECISIONS = ("accept", "project", "discard", "zero")
+
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 #: What a report says of the data, where a record says anything of them.
 _DATA = {"name": str, "train": int, "test": int}
@@ -33,6 +36,12 @@ class LoadedRun:
     steps: list[dict[str, Any]]
     #: What is missing of it, in words; empty when nothing is.
     notice: str = ""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of its method."""
+        found = self.record.config.get("options")
+        return found if isinstance(found, dict) else {}
 
 
 def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
@@ -146,7 +155,7 @@ def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
         try:
             steps.append(_checked_step(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError):
-            return steps, f"line {number} of {STEPS} is damaged; figures show the {len(steps)} lines before it"
+            return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
     return steps, ""
 
 
@@ -155,7 +164,7 @@ def _checked_step(step: dict[str, Any]) -> dict[str, Any]:
     for look in step["gate"].values():
         if not (isfinite(look["cosine"]) and isfinite(look["kept"])):
             raise ValueError
-    counts = [count for layer in step["decisions"].values() for count in layer.values()]
+    counts = [layer[name] for layer in step["decisions"].values() for name in DECISIONS]
     if not all(isinstance(number, int) for number in (step["step"], step["task"], *counts)):
         raise TypeError
     return step

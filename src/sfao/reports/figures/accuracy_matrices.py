@@ -19,14 +19,15 @@ from sfao.reports.figures.style import (
     STYLE,
     WIDTH,
     and_more,
+    columns_for,
     limited,
+    most_panels,
     panels,
     shortened,
 )
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
 
-MOST_PANELS = 12
 #: Points that `.83` needs.
 ROOM = 14.0
 #: Shades that are told apart.
@@ -44,9 +45,9 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
     matrices = {row: mean_matrix(runs) for row, runs in group.done.items()}
     if not matrices:
         return None
-    shown = limited(list(matrices), MOST_PANELS)
-    tasks = len(matrices[shown[0]])
-    columns = min(len(shown), 4 if tasks <= 10 else 3)
+    tasks = len(next(iter(matrices.values())))
+    shown = limited(list(matrices), most_panels(tasks))
+    columns = columns_for(len(shown), tasks)
     side = WIDTH / columns - 0.25
     figure, axes = panels(len(shown), columns=columns, height=min(side, 2.6) + 0.45, share_x=True)
     lowest = min(matrices[row].min() for row in shown)

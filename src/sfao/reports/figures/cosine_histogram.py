@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.gate_looks import Look, gated_rows, looks
-from sfao.reports.figures.style import INK, SMALL, STYLE, and_more, limited, method_colour, panels, shortened
+from sfao.reports.figures.style import INK, SMALL, STYLE, and_more, limited, method_colour, panels, title_of
 from sfao.reports.groups import RunGroup
 
 MOST_PANELS = 9
@@ -28,8 +28,8 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
     for gate, ax in zip(shown, axes, strict=True):
         row, layer = gate
         _draw(ax, pooled[gate], method_colour(row))
-        ax.set_title(f"{shortened(row, 18)} · {shortened(layer, 18)}")
-    signed = {own[0].run.record.config.get("options", {}).get("cosine", "signed") for own in pooled.values()}
+        ax.set_title(title_of(row, layer))
+    signed = {own[0].run.options.get("cosine", "signed") for own in pooled.values()}
     figure.supxlabel("largest cosine with a stored direction" if signed == {"signed"} else "largest |cosine|")
     figure.supylabel("share of steps")
     count = sum(len(own) for own in pooled.values())
@@ -52,7 +52,7 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
 
 def thresholds(found: list[Look]) -> dict[str, float]:
     """{option: value}, of those that any cosine can be beyond."""
-    options = found[0].run.record.config.get("options", {})
+    options = {name: value for name, value in found[0].run.options.items() if isinstance(value, float)}
     return {name: float(options[name]) for name in THRESHOLDS if abs(options.get(name, 1.0)) < 1}
 
 
@@ -80,7 +80,8 @@ def _draw(ax: Axes, found: list[Look], colour: str) -> None:
         edgecolor="none",
         rwidth=0.9,
     )
-    ax.set_ylim(bottom=0)
+    tallest = np.histogram(values, edges)[0].max() / len(values)
+    ax.set_ylim(0, max(1.25 * tallest, ax.get_ylim()[1]))  # the panels share this axis
     for name, value in thresholds(found).items():
         ax.axvline(value, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
         side = 1 if name == "accept_above" else -1

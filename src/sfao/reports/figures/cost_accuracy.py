@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -28,7 +27,6 @@ from sfao.reports.figures.style import (
 from sfao.reports.groups import RunGroup
 
 MOST_POINTS = 20
-Words = Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,14 @@ class Point:
     is_bound: bool
 
 
+@dataclass(frozen=True)
+class Scale:
+    """How a cost is written, and its round numbers, from fine to coarse."""
+
+    in_words: Callable[[float], str]
+    marks: Sequence[Sequence[float]]
+
+
 @rc_context(STYLE)
 def cost_accuracy(group: RunGroup) -> Drawing | None:
     """None when there is one method alone, which is compared with nothing."""
@@ -51,17 +57,17 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     memory = [_point(row, [float(run.record.memory_bytes) for run in group.done[row.method]]) for row in shown]
     time = [_point(row, [run.record.seconds for run in group.done[row.method]]) for row in shown]
     figure, (left, right) = panels(2, columns=2, height=3.0)
-    _draw(left, memory, bytes_in_words)
-    _draw(right, time, _seconds)
+    _draw(left, memory, BYTES)
+    _draw(right, time, TIME)
     left.set(xlabel="bytes held", ylabel="average accuracy")
     right.set(xlabel="time of a run")
-    fronts = [[point.row for point in pareto_front(points)] for points in (memory, time)]
+    fronts = [", ".join(point.row for point in pareto_front(points)) or "none" for points in (memory, time)]
     return Drawing(
         name=group.file_name("cost-accuracy"),
         title="What accuracy costs",
         caption=(
-            f"Mean and standard deviation over seeds. The line joins what nothing else beats in both: "
-            f"{', '.join(fronts[0])} by bytes held for past tasks, {', '.join(fronts[1])} by time of training and "
+            f"Mean and standard deviation over seeds. The line, a Pareto front, joins what nothing else beats in both: "
+            f"{fronts[0]} by bytes held for past tasks, {fronts[1]} by time of training and "
             f"evaluation on the machine of the runs.{_bound(shown)}{and_more(len(rows) - len(shown), 'method')}"
         ),
         alt="; ".join(
@@ -93,8 +99,8 @@ def _bound(rows: Sequence[Row]) -> str:
     return " Hollow: joint, which stores all data." if any(row.is_bound for row in rows) else ""
 
 
-def _draw(ax: Axes, points: list[Point], in_words: Words) -> None:
-    positions = _cost_axis(ax, [point.cost for point in points], in_words)
+def _draw(ax: Axes, points: list[Point], scale: Scale) -> None:
+    positions = _cost_axis(ax, [point.cost for point in points], scale)
     at = dict(zip([point.row for point in points], positions, strict=True))
     front = pareto_front(points)
     if front:
@@ -127,38 +133,47 @@ def _within(point: Point, position: float) -> float:
     return min(point.cost_std, 0.9 * position) if point.cost else 0.0
 
 
-def _cost_axis(ax: Axes, costs: list[float], in_words: Words) -> list[float]:
+def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> list[float]:
     """Where the costs lie on the axis: in proportion, or by their logarithm when they differ much.
 
     Zero has no logarithm, and gets a place of its own a decade before the smallest other cost.
     """
     positive = [cost for cost in costs if cost > 0]
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: in_words(value)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.in_words(value)))
     if not positive or max(positive) <= 4 * min(costs):
         ax.locator_params(axis="x", nbins=4)
         return costs
     zero = min(positive) / 10
-    marks = _marks(min(positive), max(positive))
+    marks = _marks(scale, min(positive), max(positive))
     ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     if len(positive) < len(costs):
         marks = [zero, *marks]
         ax.axvline(zero * 2.2, color=MUTED, linewidth=0.6, linestyle=":")
     ax.xaxis.set_major_locator(FixedLocator(marks))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: in_words(0.0 if value == zero else value)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.in_words(0.0 if value == zero else value)))
     return [cost or zero for cost in costs]
 
 
-def _marks(low: float, high: float) -> list[float]:
-    """Round numbers from below the low to above the high, at most eight of them."""
-    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    leading = (1, 2, 5) if len(decades) <= 3 else (1,)
-    found = [digit * 10.0**decade for decade in decades for digit in leading]
-    near = [mark for mark in found if low / 2 <= mark <= high * 2]
-    return near[:: -(-len(near) // 8)]
+def _marks(scale: Scale, low: float, high: float) -> list[float]:
+    """The finest round numbers about what is shown that do not crowd the axis."""
+    near = [[mark for mark in marks if low / 2 <= mark <= high * 2] for marks in scale.marks]
+    return next((marks for marks in near if len(marks) <= 7), near[-1])
 
 
 def _seconds(count: float) -> str:
-    if count < 120:
+    if count < 60:
         return f"{count:.2g} s" if count < 10 else f"{count:.0f} s"
-    return f"{count / 60:.0f} min" if count < 7200 else f"{count / 3600:.1f} h"
+    return f"{count / 60:.0f} min" if count < 3600 else f"{count / 3600:.3g} h"
+
+
+def _decades(*digits: int, every: int = 1) -> list[float]:
+    return [digit * 10.0**decade for decade in range(0, 13, every) for digit in digits]
+
+
+BYTES = Scale(
+    lambda count: bytes_in_words(count).replace(".0 ", " "), [_decades(1, 2, 5), _decades(1), _decades(1, every=3)]
+)
+_CLOCK = [count * unit for unit in (1.0, 60.0) for count in (1, 2, 5, 10, 20)]
+_DAYS = [3600.0 * count for count in (1, 2, 5, 10, 20, 50, 100, 200, 500)]
+TIME = Scale(_seconds, [[0.1, 0.2, 0.5, *_CLOCK, *_DAYS], [0.1, *_CLOCK[::3], *_DAYS[::3]]])

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.gate_looks import gated_rows, layers_of
-from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, limited, panels, shortened
+from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, limited, panels, title_of
 from sfao.reports.groups import RunGroup
-from sfao.reports.runs import LoadedRun
+from sfao.reports.runs import DECISIONS, LoadedRun
 
 #: Light, middle, dark: they differ in grey as well.
 COLOURS = {"accept": "#9fd3c0", "project": "#4f86b8", "discard": "#a8326f"}
@@ -32,7 +32,7 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
         steps, counts = decided(runs, layer)
         _draw(ax, steps, counts)
         _mark_tasks(ax, runs[0])
-        ax.set_title(f"{shortened(row, 18)} · {shortened(layer, 18)}")
+        ax.set_title(title_of(row, layer))
     patches = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
     figure.legend(handles=patches, loc="outside upper left", ncols=3, frameon=False, fontsize=SMALL)
     figure.supxlabel("step")
@@ -42,7 +42,7 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
         title="Decisions over time",
         caption=(
             "What the gate of each layer did, all seeds together. Dotted lines: a new task begins; before the first of "
-            "them there is nothing to compare with, and everything is accepted. White: the gradient was zero."
+            "them there is nothing to compare with, and everything is accepted. Blank: the gradient was zero."
             + and_more(len(gates) - len(shown), "layer")
         ),
         alt="Over the whole run: " + "; ".join(_told(*gate) for gate in shown) + ".",
@@ -58,9 +58,10 @@ def decided(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.int64], N
     by_run = [
         {line["step"]: line["decisions"][layer] for line in run.steps if layer in line["decisions"]} for run in runs
     ]
+    by_run = [counts for counts in by_run if counts]  # a run may have lost its telemetry
     common = sorted(set.intersection(*(set(counts) for counts in by_run)))
     steps = np.array([0, *limited(common, MOST_STRETCHES)])
-    names = (*COLOURS, "zero")
+    names = DECISIONS
     totals = [[sum(counts[step][name] for counts in by_run) for name in names] for step in steps[1:].tolist()]
     return steps, np.diff(np.array([[0] * len(names), *totals], dtype=float), axis=0)
 

@@ -14,3 +14,8 @@ class Drawing:
     #: A sentence with the numbers, for people who cannot see it.
     alt: str
     figure: Figure
+
+    def __post_init__(self) -> None:
+        # Every drawing of a figure lays it out anew, from where the last one left it: the second time it would differ.
+        self.figure.draw_without_rendering()
+        self.figure.set_layout_engine("none")

@@ -5,6 +5,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.style import (
@@ -12,15 +13,16 @@ from sfao.reports.figures.style import (
     SMALL,
     STYLE,
     and_more,
+    columns_for,
     limited,
     method_colour,
+    most_panels,
     panels,
     shortened,
 )
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
 
-MOST_PANELS = 12
 #: Above this many, the first, the last and some between carry their number.
 MOST_NUMBERS = 10
 #: From the first task to the last: blue to ochre, which all colour-blind readers see, without the ends that vanish on
@@ -34,8 +36,9 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
     rows = {row: runs for row, runs in group.done.items() if len(runs[0].record.accuracy_matrix) > 1}
     if not rows:
         return None
-    shown = limited(list(rows), MOST_PANELS)
-    figure, axes = panels(len(shown), columns=min(4, len(shown)), height=1.9, share_x=True)
+    tasks = len(next(iter(rows.values()))[0].record.accuracy_matrix)
+    shown = limited(list(rows), most_panels(tasks))
+    figure, axes = panels(len(shown), columns=columns_for(len(shown), tasks), height=1.9, share_x=True)
     lowest = min(float(np.nanmin(accuracies(rows[row]))) for row in shown)
     bottom, top = max(lowest - 0.05, -0.02), 1.03
     for row, ax in zip(shown, axes, strict=True):
@@ -71,14 +74,12 @@ def accuracies(runs: list[LoadedRun]) -> NDArray[np.float64]:
 
 
 def spread_out(heights: dict[int, float], gap: float) -> dict[int, float]:
-    """The heights moved apart to at least the gap, in their order, about where they were."""
+    """The heights moved apart to at least the gap, in their order and no farther than they must."""
     order = sorted(heights, key=lambda name: heights[name])
-    moved = [heights[name] for name in order]
-    for number in range(1, len(moved)):
-        moved[number] = max(moved[number], moved[number - 1] + gap)
-    # All were pushed upwards: half of the farthest push back shares it between up and down.
-    push = max((new - heights[name] for new, name in zip(moved, order, strict=True)), default=0.0)
-    return {name: new - push / 2 for new, name in zip(moved, order, strict=True)}
+    room = gap * np.arange(len(order))
+    # Least squares under h1 + gap <= h2, ...: without the gaps, that is a regression that never falls.
+    moved = isotonic_regression([heights[name] for name in order] - room).x + room
+    return dict(zip(order, moved.tolist(), strict=True))
 
 
 def _draw(ax: Axes, found: NDArray[np.float64], colour: str, gap: float) -> None:
@@ -89,13 +90,20 @@ def _draw(ax: Axes, found: NDArray[np.float64], colour: str, gap: float) -> None
         mean, std = line.mean(axis=0), _deviation(line)
         shade = TASK_COLOURS(task / max(tasks - 1, 1))
         ax.fill_between(at, mean - std, np.minimum(mean + std, 1.0), color=shade, alpha=0.2, linewidth=0)
-        ax.plot(at, mean, color=shade, linewidth=1.0, marker="o" if tasks <= 10 else "", markersize=2.0)
+        ax.plot(
+            at,
+            mean,
+            color=shade,
+            linewidth=1.0 if tasks <= 10 else 0.7,
+            marker="o" if tasks <= 10 else "",
+            markersize=2.0,
+        )
     means = found.mean(axis=0)
     ax.plot(after, np.nanmean(means, axis=1), color=colour, alpha=0.35, linewidth=4, solid_capstyle="round", zorder=1)
     ends = {task: float(means[-1, task]) for task in limited(range(tasks), MOST_NUMBERS)}
     for task, height in spread_out(ends, gap).items():
         ax.annotate(str(task + 1), (tasks, height), (5, 0), textcoords="offset points", va="center", size=SMALL)
-    ax.set_xticks(limited(after.tolist(), 10))
+    ax.set_xticks(after[:: -(-tasks // 8)])
     ax.set_xlim(1 - 0.06 * (tasks - 1), tasks + 0.12 * (tasks - 1))
     ax.grid(axis="y", color=MUTED, alpha=0.25, linewidth=0.5)
 

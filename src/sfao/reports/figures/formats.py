@@ -33,7 +33,7 @@ def as_svg(drawing: Drawing) -> str:
             element.text = None
         element.tail = None
     title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
-    title.text = drawing.alt
+    title.text = _writable(drawing.alt)
     root.insert(0, title)
     root.attrib = {
         "xmlns": _SVG,
@@ -48,9 +48,14 @@ def as_svg(drawing: Drawing) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def as_pdf(drawing: Drawing) -> bytes:
+    """In plain black ink."""
+    return _drawn(drawing, "pdf")
+
+
 def save_pdf(drawing: Drawing, folder: Path) -> Path:
     path = folder / f"{drawing.name}.pdf"
-    write_atomically(path, _drawn(drawing, "pdf"))
+    write_atomically(path, as_pdf(drawing))
     return path
 
 
@@ -86,6 +91,11 @@ def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
     return {
         name: _COLOURS.get(value, _rounded(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
     }
+
+
+def _writable(text: str) -> str:
+    """Without what XML cannot hold: folders may have the oddest names."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _rounded(value: str) -> str:

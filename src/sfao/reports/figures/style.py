@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 #: Inches; one width for all, so that text has one size wherever figures are scaled to a page.
 WIDTH = 7.0
@@ -51,6 +52,7 @@ STYLE: dict[Any, Any] = {
     "axes.facecolor": "none",
     "figure.facecolor": "none",
     "text.color": INK,
+    "text.parse_math": False,  # a dollar in a name is a dollar
     "xtick.color": MUTED,
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
@@ -79,7 +81,9 @@ def panels(count: int, *, columns: int, height: float, share_x: bool = False) ->
     """A figure of `count` axes in rows of at most `columns`, each `height` inches high."""
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
+    # Some room at the edges: a page may write in a wider font than the one measured with.
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
+    figure = Figure(figsize=(WIDTH, rows * height), layout=layout)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=share_x)
     axes: list[Axes] = list(np.asarray(grid).flat)
     for extra in axes[count:]:
@@ -87,6 +91,11 @@ def panels(count: int, *, columns: int, height: float, share_x: bool = False) ->
     for number, each in enumerate(axes[:count]):
         each.tick_params(labelbottom=number + columns >= count)
     return figure, axes[:count]
+
+
+def most_panels(tasks: int) -> int:
+    """How many panels of tasks x tasks numbers can be read side by side, and sent in a page."""
+    return max(2, min(12, 2500 // tasks**2))
 
 
 def limited(items: Sequence[Item], most: int) -> list[Item]:
@@ -101,6 +110,19 @@ def and_more(left_out: int, what: str) -> str:
     return f" And {left_out} more {what}{'s' * (left_out > 1)}, not shown." if left_out else ""
 
 
-def shortened(text: str, most: int = 28) -> str:
+def columns_for(count: int, tasks: int) -> int:
+    """Of panels of tasks x tasks numbers, in rows that are full where that can be."""
+    widest = 4 if tasks <= 10 else 3
+    return min(count, 3 if count in (5, 6, 9) else widest)
+
+
+def title_of(row: str, layer: str) -> str:
+    """On one line when a third of the width has room for it."""
+    line = f"{shortened(row, 32)} · {shortened(layer, 32)}"
+    return line if len(line) <= 32 else f"{shortened(row, 32)}\n{shortened(layer, 32)}"
+
+
+def shortened(text: str, most: int = 26) -> str:
     """The names of rows hold the settings in which they differ; the end tells them apart as well as the start."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in text.replace("options.", ""))
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"

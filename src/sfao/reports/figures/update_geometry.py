@@ -2,6 +2,7 @@
 
 from math import acos, cos, degrees, radians, sin, sqrt
 from statistics import median
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -9,7 +10,7 @@ from matplotlib.patches import Arc
 
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.gate_looks import Look, gated_rows, looks
-from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, method_colour, panels
+from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, WIDTH, method_colour, panels
 from sfao.reports.groups import RunGroup
 
 
@@ -36,8 +37,10 @@ def in_plane(look: Look) -> float:
 
 def _drawing(group: RunGroup, row: str, look: Look, count: int) -> Drawing:
     lost, part = sqrt(1 - look.kept**2), in_plane(look)
-    figure, (ax,) = panels(1, columns=1, height=3.0)
-    _draw(ax, look, lost, part, method_colour(row))
+    (left, right), (bottom, top) = (min(-0.6, part - 0.35), 1.45), (-0.24, look.kept + 0.16)
+    figure, (ax,) = panels(1, columns=1, height=WIDTH * (top - bottom) / (right - left))
+    _draw(ax, look, lost, part, method_colour(row), left)
+    ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     numbers = (
         f"of the gradient g (length 1) the update u keeps {look.kept:.2f}, the part Pg in the span of the memory, "
         f"{lost:.2f} long, is taken out; the nearest stored direction b has cosine {look.cosine:.2f} with g"
@@ -47,16 +50,16 @@ def _drawing(group: RunGroup, row: str, look: Look, count: int) -> Drawing:
         title="The geometry of an update",
         caption=(
             f"A real step: {row}, run {look.run.name}, step {look.step}, layer {look.layer}; of {count:,} projected "
-            f"steps recorded, the one nearest to their median. The plane of g and u, to scale: {numbers}, of which "
-            f"{abs(part):.2f} lies in this plane and the rest is at a right angle to it."
+            f"steps recorded, the one nearest to their median. The plane of g and u, to scale: {numbers}; "
+            f"{abs(part):.2f} of b lies in this plane, the rest at a right angle to it."
         ),
         alt=f"Arrows in a plane: {numbers}.",
         figure=figure,
     )
 
 
-def _draw(ax: Axes, look: Look, lost: float, part: float, colour: str) -> None:
-    kept, left = look.kept, min(-0.6, part - 0.1)
+def _draw(ax: Axes, look: Look, lost: float, part: float, colour: str, left: float) -> None:
+    kept = look.kept
     ax.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
     ax.plot((lost, lost), (0, kept), color=MUTED, linewidth=0.7, linestyle=(0, (3, 2)))
     ax.plot((0, lost), (kept, kept), color=MUTED, linewidth=0.7, linestyle=(0, (3, 2)))
@@ -65,21 +68,30 @@ def _draw(ax: Axes, look: Look, lost: float, part: float, colour: str) -> None:
     _arrow(ax, (0, 0), (lost, 0), MUTED)
     _arrow(ax, (0, 0), (lost, kept), INK)
     _arrow(ax, (0, 0), (0, kept), colour)
+    flat = kept < 0.2  # then the labels of g and u would lie upon that of Pg
+    below = "top" if flat else "bottom"
     angle = degrees(acos(lost))
-    ax.add_patch(Arc((0, 0), 0.5, 0.5, theta1=0, theta2=angle, color=INK, linewidth=0.7))
-    ax.annotate(f"{angle:.0f}°", _at(angle / 2, 0.29), ha="left", va="center", size=SMALL)
-    ax.annotate("gradient g, length 1", (lost, kept), (4, 3), textcoords="offset points", va="bottom")
-    ax.annotate(
-        f"update u = g - Pg\nlength {kept:.2f}", (0, kept), (-5, 0), textcoords="offset points", ha="right", va="top"
+    if not flat:
+        ax.add_patch(Arc((0, 0), 0.5, 0.5, theta1=0, theta2=angle, color=INK, linewidth=0.7))
+        ax.annotate(f"{angle:.0f}°", _at(angle / 2, 0.29), ha="left", va="center", size=SMALL)
+    _label(ax, "gradient g, length 1", (lost, kept), (4, 3), va="bottom")
+    _label(ax, f"update u = g - Pg\nlength {kept:.2f}", (0, kept), (-5, 0), ha="right", va="bottom" if flat else "top")
+    # Beyond the arc when Pg is short.
+    _label(
+        ax,
+        f"Pg, taken out\nlength {lost:.2f}",
+        (max(lost, 0.27), 0),
+        (5, -4 if flat else 4),
+        va=below,
     )
-    ax.annotate(f"Pg, taken out\nlength {lost:.2f}", (lost, 0), (5, 4), textcoords="offset points", va="bottom")
-    ax.annotate(
-        f"nearest direction b: cos(g, b) = {look.cosine:.2f}\nits part in this plane is {abs(part):.2f} long",
-        (part / 2, -0.035), (0, -5), textcoords="offset points", va="top", ha="center",
-    )  # fmt: skip
-    ax.annotate("span of the memory", (left, 0), (0, 3), textcoords="offset points", ha="left", color=MUTED, size=SMALL)
-    ax.set(xlim=(left, 1.45), ylim=(-0.3, max(kept, 0.5) + 0.15), aspect="equal")
+    nearest = f"nearest direction b: cos(g, b) = {look.cosine:.2f}\nits part in this plane is {abs(part):.2f} long"
+    _label(ax, nearest, (part / 2, -0.035), (0, -5), ha="center", va="top")
+    _label(ax, "span of the memory", (left, 0), (0, -3 if flat else 3), va=below, color=MUTED, size=SMALL)
     ax.set_axis_off()
+
+
+def _label(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **how: Any) -> None:
+    ax.annotate(text, at, offset, textcoords="offset points", **how)
 
 
 def _at(angle: float, radius: float) -> tuple[float, float]:

@@ -1,0 +1,92 @@
+"""sfao report: what finished runs have to say, as a page, tables and figures."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfao.cli.terminal import console, say_json, spoken_errors
+
+#: Seconds after which a user wants to know what is going on.
+PATIENCE = 2.0
+
+Tell = Callable[[str], None]
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Runs, or folders that hold runs.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the report. [default: report in the one RUN_DIR, or here]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the paths of what was written as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Make of finished runs: report.html, the table in Markdown and LaTeX, and the figures as PDF."""
+    with spoken_errors(debug):
+        out = out or (folders[0] if len(folders) == 1 else Path()) / "report"
+        with progress() as tell:
+            written, told = write_report(folders, out, tell)
+    if as_json:
+        say_json({"written": [str(path) for path in written], "notices": told})
+        return
+    screen = console()
+    for line in told:
+        screen.print(line, style="yellow", markup=False, soft_wrap=True)
+    for path in written:
+        screen.print(str(path), markup=False, soft_wrap=True)
+
+
+def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path], list[str]]:
+    """What was written, and what its reader must know; every file is whole, and none is there before all are made."""
+    tell("loading the libraries")
+    from sfao.experiment.files import write_atomically
+    from sfao.reports.comparison import comparison
+    from sfao.reports.comparison_views import as_markdown
+    from sfao.reports.errors import ReportError
+    from sfao.reports.figures import as_pdf, drawings
+    from sfao.reports.groups import grouped
+    from sfao.reports.latex import as_latex
+    from sfao.reports.page import write_page
+    from sfao.reports.runs import load_runs, notices, unfinished_runs
+
+    if out.exists() and not out.is_dir():
+        raise ReportError(f"`out` must be a folder, got the file {out}")
+    tell("reading runs")
+    runs = load_runs(folders)
+    told = notices(runs, unfinished_runs(folders))
+    compared = comparison([run.record for run in runs])
+    made = {out / "table.md": as_markdown(compared).encode(), out / "table.tex": as_latex(compared).encode()}
+    drawn = []
+    for group in grouped(runs):
+        tell(f"drawing {group.group.title}")
+        drawn.append(drawings(group))
+        made |= {out / "figures" / f"{drawing.name}.pdf": as_pdf(drawing) for drawing in drawn[-1]}
+    tell("writing the page")
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    page = write_page(runs, drawn, out, told)
+    for path, data in made.items():
+        write_atomically(path, data)
+    return [page, *made], told
+
+
+@contextmanager
+def progress() -> Iterator[Tell]:
+    """What is being done, on the error stream of a terminal, once it takes long."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    screen, began = Console(stderr=True), time.monotonic()
+    status = screen.status("")
+
+    def tell(doing: str) -> None:
+        status.update(escape(doing))
+        if screen.is_terminal and time.monotonic() - began > PATIENCE:
+            status.start()
+
+    try:
+        yield tell
+    finally:
+        status.stop()

@@ -1,0 +1,197 @@
+"""What the page says of each group of comparable runs, before it is HTML."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import yaml
+from markupsafe import Markup
+
+from sfao.experiment.record import RECORD, Record
+from sfao.gating.decision import Decision
+from sfao.reports.comparison import Warned
+from sfao.reports.comparison_views import concerned, reading_notes
+from sfao.reports.groups import RunGroup
+from sfao.reports.page.settings import Differences, differences, seeds_in_words, set_up
+from sfao.reports.page.tables import Table, result_table, runs_table
+from sfao.reports.runs import LoadedRun
+
+
+@dataclass(frozen=True)
+class Picture:
+    title: str
+    caption: str
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """One run, with all that is known of its making."""
+
+    name: str
+    summary: str
+    troubled: bool
+    facts: list[tuple[str, str]]
+    #: The settings that not every run of the group shares.
+    own: dict[str, str]
+    config: str
+
+
+@dataclass(frozen=True)
+class Section:
+    anchor: str
+    title: str
+    #: What the numbers must not be taken for.
+    caveat: str
+    lead: str
+    facts: list[tuple[str, str]]
+    results: Table
+    notes: list[str]
+    warnings: list[tuple[str, str]]
+    #: (run, how it ended, why) of those that did not end well.
+    troubles: list[tuple[str, str, str]]
+    pictures: Sequence[Picture]
+    runs: Table
+    differences: Differences
+    details: list[RunDetails]
+
+
+@dataclass(frozen=True)
+class Opening:
+    title: str
+    lead: str
+    version: str
+
+
+def opening(runs: Sequence[LoadedRun], sections: Sequence[Section]) -> Opening:
+    benchmarks = listed(dict.fromkeys(run.record.benchmark for run in runs))
+    lead = f"{counted(len(runs), 'run')} of {counted(len({run.record.method for run in runs}), 'method')}."
+    if len(sections) > 1:
+        lead += (
+            f" They fall into {len(sections)} groups that differ in benchmark, scenario or data: nothing is averaged or"
+            " ranked across groups, and nothing should be."
+        )
+    return Opening(benchmarks, lead, version("sfao"))
+
+
+def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Section:
+    differing = differences(group.runs)
+    return Section(
+        anchor=anchor,
+        title=group.group.title,
+        caveat=group.group.caveat,
+        lead=_lead(group),
+        facts=_facts(group.runs),
+        results=result_table(group.group),
+        notes=reading_notes(group.group),
+        warnings=[_warning(warned) for warned in group.group.warnings],
+        troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
+        pictures=pictures,
+        runs=runs_table(group.runs),
+        differences=differing,
+        details=[_details(run, differing) for run in group.runs],
+    )
+
+
+def _warning(warned: Warned) -> tuple[str, str]:
+    return concerned(warned), warned.text
+
+
+def _lead(group: RunGroup) -> str:
+    methods = listed(row.method for row in group.group.rows)
+    counts = {row.asked for row in group.group.rows}
+    if len(counts) == 1:
+        seeds = counted(counts.pop(), "seed") + (" each" if len(group.group.rows) > 1 else "")
+    else:
+        seeds = f"{min(counts)} to {counted(max(counts), 'seed')} each"
+    return f"{methods}; {seeds}."
+
+
+def _facts(runs: Sequence[LoadedRun]) -> list[tuple[str, str]]:
+    first = runs[0].record
+    found = [
+        ("Benchmark", f"{first.benchmark}, {first.scenario} scenario{_tasks(runs)}"),
+        ("Data", _data(first)),
+        ("Model", listed(dict.fromkeys(_model(run.record) for run in runs))),
+        ("Seeds", seeds_in_words({run.record.seed for run in runs})),
+        ("Runs", _endings(runs)),
+        ("Ended", _period(runs)),
+        ("Device", listed(dict.fromkeys(run.record.versions.get("device", "") for run in runs))),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def _tasks(runs: Sequence[LoadedRun]) -> str:
+    """As many as were evaluated by a run that came so far."""
+    counts = [len(run.record.accuracy_matrix[0]) for run in runs if run.record.accuracy_matrix]
+    return f", {counted(counts[0], 'task')}" if counts else ""
+
+
+def _data(record: Record) -> str:
+    data = record.data
+    if not data:
+        return "not told by the records"
+    kind = "embedded digits" if data.get("embedded") else "complete" if data.get("complete", True) else "a part of it"
+    return f"{data['name']} ({kind}): {data['train']:,} images to train, {data['test']:,} to test"
+
+
+def _model(record: Record) -> str:
+    model = dict(record.config.get("model") or {})
+    name = str(model.pop("name", ""))
+    sizes = ", ".join(f"{size} {value}" for size, value in model.items())
+    return f"{name} ({sizes})" if sizes else name
+
+
+def _endings(runs: Sequence[LoadedRun]) -> str:
+    statuses = [run.record.status for run in runs]
+    return ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(sorted(statuses)))
+
+
+def _period(runs: Sequence[LoadedRun]) -> str:
+    """When the records were written, as their files have it: a record itself holds no date."""
+    stamps = sorted(_written(run) for run in runs)
+    (day, time), (last_day, last_time) = (f"{stamp:%Y-%m-%d %H:%M}".split() for stamp in (stamps[0], stamps[-1]))
+    if day != last_day:
+        return f"{day} {time} to {last_day} {last_time} UTC"
+    return f"{day} {time} UTC" if time == last_time else f"{day} {time} to {last_time} UTC"
+
+
+def _written(run: LoadedRun) -> datetime:
+    return datetime.fromtimestamp((run.folder / RECORD).stat().st_mtime, UTC)
+
+
+def _details(run: LoadedRun, differing: Differences) -> RunDetails:
+    record = run.record
+    facts = [
+        ("Ended", f"{_written(run):%Y-%m-%d %H:%M} UTC, {record.status}" + f": {record.error}" * bool(record.error)),
+        ("Data", _data(record)),
+        ("Decisions", _decisions(record)),
+        ("Weights", f"SHA-256 {record.weights_sha256}" if record.weights_sha256 else ""),
+        ("Versions", ", ".join(f"{name} {value}" for name, value in record.versions.items())),
+    ]
+    accuracy = record.metrics.get("average_accuracy")
+    return RunDetails(
+        name=run.name,
+        summary=record.status if accuracy is None else f"accuracy {accuracy:.4f}",
+        troubled=record.status != "done",
+        facts=[(name, value) for name, value in facts if value],
+        own={name: value for name, value in set_up(run).items() if name in differing.rows},
+        config=yaml.safe_dump(record.config, sort_keys=False, allow_unicode=True),
+    )
+
+
+def _decisions(record: Record) -> str:
+    totals = {kind.value: sum(layer.get(kind.value, 0) for layer in record.decisions.values()) for kind in Decision}
+    decided = sum(totals.values())
+    return ", ".join(f"{name} {count / decided:.1%}" for name, count in totals.items()) if decided else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """a, b and c"""
+    *most, last = list(names) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

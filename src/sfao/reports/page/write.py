@@ -1,0 +1,81 @@
+"""From runs and drawings to report.html: the template filled in, style and script inside it, a policy around it."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from sfao.experiment.files import write_atomically
+from sfao.reports.figures import Drawing, as_svg
+from sfao.reports.groups import grouped
+from sfao.reports.page.sections import Picture, opening, section
+from sfao.reports.runs import LoadedRun
+
+PAGE = "report.html"
+
+
+def write_page(
+    runs: Sequence[LoadedRun],
+    drawings_by_group: Sequence[Sequence[Drawing]],
+    out: Path,
+    notices: Sequence[str] = (),
+) -> Path:
+    """report.html in the folder `out`, whole or not at all; returns its path.
+
+    The drawings come in the order of `grouped(runs)`; notices are what the reader must know before anything else.
+    """
+    path = out / PAGE
+    # A folder may have a name that is no text, and a page must be one.
+    write_atomically(path, page(runs, drawings_by_group, notices).encode("utf-8", "replace"))
+    return path
+
+
+def page(runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()) -> str:
+    """The same for the same runs, to the letter."""
+    sections = [
+        section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
+        for number, (group, drawings) in enumerate(zip(grouped(runs), drawings_by_group, strict=True), start=1)
+    ]
+    style, script = _asset("report.css"), _asset("report.js")
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            opening=opening(runs, sections),
+            sections=sections,
+            notices=notices,
+            policy=_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+        )
+    )
+
+
+def _picture(drawing: Drawing) -> Picture:
+    return Picture(drawing.title, drawing.caption, Markup(as_svg(drawing)))
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing but this very style, this very script and pictures inside the page."""
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )

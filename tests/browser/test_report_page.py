@@ -1,0 +1,299 @@
+"""The report as a reader has it: opened from a file, in a browser."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.reports.real_runs import HOSTILE
+
+PHONE = {"width": 360, "height": 740}
+
+
+def watched(context):
+    """A page that notes what it complains of and what it asks for."""
+    page, complaints, requests = context.new_page(), [], []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: requests.append(request.url))
+    return page, complaints, requests
+
+
+def results(page):
+    return page.locator("table.sortable").first
+
+
+def column(page, number):
+    """(text, value) of the cells of a column, from top to bottom."""
+    return results(page).evaluate(
+        "(table, n) => [...table.tBodies[0].rows].map(r => [r.cells[n].innerText, r.cells[n].dataset.value ?? null])",
+        number,
+    )
+
+
+def methods(page):
+    return [text for text, _ in column(page, 0)]
+
+
+def background(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def violations(page):
+    found = Axe().run(page).response["violations"]
+    return [(violation["id"], node["html"]) for violation in found for node in violation["nodes"]]
+
+
+# -- Opening -----------------------------------------------------------------------------------------------
+
+
+def test_it_opens_from_a_file_without_a_complaint_and_asks_for_nothing_else(context, address):
+    page, complaints, requests = watched(context)
+    page.goto(address, wait_until="networkidle")
+    assert complaints == []
+    assert [url for url in requests if not url.startswith("data:")] == [address]
+    assert page.locator("figure svg").count() >= 6
+    assert page.locator("nav[aria-label=Contents] a").count() == 2
+
+
+def test_a_script_or_style_that_is_not_the_page_s_own_does_not_run(context, address):
+    page, complaints, _ = watched(context)
+    page.goto(address)
+    page.evaluate(
+        """() => {
+          const script = document.createElement("script");
+          script.textContent = "window.broken = true";
+          document.body.append(script);
+          document.body.setAttribute("style", "display: none");
+        }"""
+    )
+    assert page.evaluate("window.broken") is None
+    assert page.locator("h1").is_visible()
+    assert len(complaints) == 2
+
+
+def test_without_javascript_everything_but_sorting_and_the_switch_is_there(browser, address):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    assert page.locator("button:visible").count() == 0
+    page.locator("summary").last.click()
+    assert page.locator("details pre").last.is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_have_ink_that_is_seen_on_the_paper(browser, address, scheme):
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address)
+    fill = page.locator("figure svg text").first.evaluate("text => getComputedStyle(text).fill")
+    assert fill == page.evaluate("getComputedStyle(document.querySelector('figure svg')).color")
+    lightness = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (fill, background(page))]
+    assert abs(lightness[0] - lightness[1]) > 400
+    context.close()
+
+
+# -- Sorting -----------------------------------------------------------------------------------------------
+
+HEADINGS = [
+    "method",
+    "seeds",
+    "accuracy",
+    "95 % interval",
+    "forgetting",
+    "held",
+    "time",
+    "\N{MULTIPLICATION SIGN} sgd",
+    "p",
+    "notes",
+]
+
+
+def test_the_table_has_the_columns_that_are_sorted_below(page):
+    assert results(page).locator("thead th").all_inner_texts() == HEADINGS
+
+
+@pytest.mark.parametrize("number", range(len(HEADINGS)))
+def test_each_column_sorts_both_ways(page, number):
+    heading = results(page).locator("thead th").nth(number)
+    assert heading.get_attribute("aria-sort") is None
+    shown = set(methods(page))
+    directions = []
+    for _ in range(2):
+        heading.get_by_role("button").click()
+        directions.append(heading.get_attribute("aria-sort"))
+        cells = column(page, number)
+        if cells[0][1] is None:
+            keys = [text for text, _ in cells if text]
+        else:
+            keys = [float(value) for _, value in cells if value]
+        ordered = keys if directions[-1] == "ascending" else keys[::-1]
+        assert all(one <= other for one, other in pairwise(ordered))
+        assert {text for text, value in cells[len(keys) :]} <= {"", "-", "baseline"}  # what has no value is last
+        assert set(methods(page)) == shown
+        assert results(page).locator("th[aria-sort]").count() == 1
+    assert sorted(directions) == ["ascending", "descending"]
+
+
+def test_accuracy_shows_the_best_first(page):
+    results(page).get_by_role("button", name="accuracy").click()
+    values = [float(value) for _, value in column(page, 2) if value]
+    assert values == sorted(values, reverse=True)
+    assert len(values) > 2
+
+
+def test_equals_keep_their_order_both_ways(page):
+    before = methods(page)
+    seeds = results(page).get_by_role("button", name="seeds")
+    for _ in range(2):
+        seeds.click()
+        alike = [method for method, (text, _) in zip(methods(page), column(page, 1), strict=True) if text == "2"]
+        assert alike == [method for method in before if method in alike]
+        assert len(alike) == 3
+
+
+def test_the_keyboard_sorts(page):
+    button = results(page).get_by_role("button", name="forgetting")
+    button.focus()
+    page.keyboard.press("Enter")
+    heading = results(page).locator("thead th").nth(4)
+    assert heading.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Space")
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert button.evaluate("button => button === document.activeElement")
+    assert button.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
+
+
+# -- Light and dark ----------------------------------------------------------------------------------------
+
+
+def test_the_switch_turns_the_page_dark_and_is_remembered(page):
+    switch = page.get_by_role("switch", name="Dark")
+    light = background(page)
+    assert switch.get_attribute("aria-checked") == "false"
+    switch.click()
+    dark = background(page)
+    assert dark != light
+    page.reload()
+    assert background(page) == dark
+    assert switch.get_attribute("aria-checked") == "true"
+    switch.click()
+    page.reload()
+    assert background(page) == light
+
+
+def test_the_page_follows_the_system_until_the_switch_is_used(page):
+    light = background(page)
+    page.emulate_media(color_scheme="dark")
+    dark = background(page)
+    assert dark != light
+    switch = page.get_by_role("switch", name="Dark")
+    assert switch.get_attribute("aria-checked") == "true"
+    switch.click()
+    assert background(page) == light
+
+
+def test_without_storage_the_switch_works_and_nothing_is_thrown(context, address):
+    page, complaints, _ = watched(context)
+    page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError') }})"
+    )
+    page.goto(address)
+    light = background(page)
+    page.get_by_role("switch", name="Dark").click()
+    assert background(page) != light
+    results(page).get_by_role("button", name="accuracy").click()
+    assert results(page).locator("th[aria-sort]").count() == 1
+    assert complaints == []
+
+
+# -- What runs say is text ---------------------------------------------------------------------------------
+
+
+def test_markup_in_what_runs_say_is_shown_and_not_obeyed(context, hostile_address):
+    page, complaints, requests = watched(context)
+    page.goto(hostile_address, wait_until="networkidle")
+    page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+    for row in page.locator("table.sortable tbody th").all():
+        row.hover()
+    assert complaints == []
+    assert [url for url in requests if not url.startswith("data:")] == [hostile_address]
+    assert page.locator("script").count() == 1
+    assert page.locator("img, [onerror], [onmouseover]").count() == 0
+    names = page.locator("table.sortable tbody th").all_inner_texts()
+    assert {HOSTILE, "<img src=x onerror=alert(1)>", "' onmouseover=alert(1) '"} <= set(names)
+    text = page.locator("body").inner_text()
+    assert "{{ 7 * 7 }}" in text
+    assert f'"{HOSTILE}&' in text
+
+
+# -- Narrow, printed, read aloud ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["address", "hostile_address"])
+def test_a_phone_does_not_scroll_sideways(page, request, which):
+    page.set_viewport_size(PHONE)
+    page.goto(request.getfixturevalue(which))
+    page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert results(page).evaluate("table => table.parentElement.scrollWidth > table.parentElement.clientWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [{"width": 1280, "height": 900}, PHONE], ids=["wide", "phone"])
+def test_axe_finds_nothing(page, scheme, size):
+    page.set_viewport_size(size)
+    page.emulate_media(color_scheme=scheme)
+    page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+    results(page).get_by_role("button", name="accuracy").click()
+    assert violations(page) == []
+
+
+def test_axe_does_find_what_is_wrong(page):
+    page.evaluate("document.documentElement.removeAttribute('lang')")
+    assert [name for name, _ in violations(page)] == ["html-has-lang"]
+
+
+def test_the_skip_link_is_first_and_leads_to_the_results(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Skip to the results"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_the_keyboard_stops_only_at_what_scrolls(page):
+    stops = "region => region.tabIndex === (region.scrollWidth > region.clientWidth ? 0 : -1)"
+    table = results(page).locator("..")
+    for size, expected in ((PHONE, 0), ({"width": 1280, "height": 900}, -1)):
+        page.set_viewport_size(size)
+        page.wait_for_function(f"document.querySelector('.scroll').tabIndex === {expected}")
+        assert table.evaluate(stops)
+        assert page.locator(".scroll:visible").evaluate_all(f"all => all.every({stops})")
+
+
+def test_headings_come_in_order(page):
+    levels = [int(name[1]) for name in page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(h => h.tagName)")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_in_print_everything_is_open_light_and_without_buttons(page):
+    page.get_by_role("switch", name="Dark").click()
+    configurations = page.locator("details pre")
+    assert not any(one.is_visible() for one in configurations.all())
+    page.emulate_media(media="print")
+    assert configurations.count() == 9
+    assert all(one.bounding_box()["height"] > 100 for one in configurations.all())
+    assert page.locator("#theme").is_hidden()
+    assert background(page) == "rgb(255, 255, 255)"
+
+
+def test_less_motion_where_it_is_asked_for(page):
+    moving = "getComputedStyle(document.getElementById('theme'), '::after').transitionDuration"
+    assert page.evaluate(moving) == "0.15s"
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(moving) == "0s"

@@ -1,0 +1,146 @@
+"""`sfao report` as a user types it."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from sfao.cli.main import app
+from tests.reports.real_runs import comparison_of_four
+
+COMMAND = [sys.executable, "-W", "error", "-c", "from sfao.cli.main import main; main()", "report"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    return comparison_of_four(tmp_path_factory.mktemp("compared"))
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def written(compared, tmp_path_factory):
+    """(folder of the report, what the command printed)"""
+    out = tmp_path_factory.mktemp("report") / "deep" / "er"
+    done = subprocess.run([*COMMAND, compared, "--out", out], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return out, done.stdout
+
+
+def test_it_prints_the_paths_of_what_it_wrote_and_wrote_nothing_else(written):
+    out, text = written
+    files = contents(out)
+    assert sorted(text.splitlines()) == sorted(str(out / name) for name in files)
+    split = {"cost-accuracy", "accuracy-matrices", "forgetting", "update-geometry", "decisions", "cosines"}
+    assert set(files) == {
+        "report.html",
+        "table.md",
+        "table.tex",
+        *(f"figures/{name}-split-mnist-5k-domain.pdf" for name in split),
+        *(f"figures/{name}-permuted-mnist-5k-domain.pdf" for name in ("accuracy-matrices", "forgetting")),
+    }
+    assert all(files.values())
+
+
+def test_the_tables_hold_the_numbers_of_the_records(compared, written):
+    out, _ = written
+    accuracies = [
+        json.loads((compared / f"sfao-{seed}" / "record.json").read_text())["metrics"]["average_accuracy"]
+        for seed in (0, 1)
+    ]
+    mean = f"{sum(accuracies) / 2:.3f}"
+    for name in ("table.md", "table.tex", "report.html"):
+        assert mean in (out / name).read_text(), name
+    assert (out / "table.md").read_text().count("\n## ") == 2
+
+
+def test_again_it_writes_the_same_bytes(compared, written, tmp_path):
+    result = invoke(compared, "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert set(told) == {"written", "notices"}
+    assert told["notices"] == []
+    assert contents(tmp_path) == contents(written[0])
+    assert sorted(told["written"]) == sorted(str(tmp_path / name) for name in contents(tmp_path))
+
+
+def test_where_it_goes_when_nothing_is_said(compared, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("sgd-0", "sgd-1"):
+        shutil.copytree(compared / name, tmp_path / "runs" / name)
+    assert invoke("runs/sgd-0").exit_code == 0
+    assert (tmp_path / "runs" / "sgd-0" / "report" / "report.html").exists()
+    assert invoke("runs/sgd-0", "runs/sgd-1").exit_code == 0
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_what_is_unfinished_or_damaged_is_told(compared, tmp_path):
+    for name in ("sgd-0", "sgd-1", "sfao-0"):
+        shutil.copytree(compared / name, tmp_path / "runs" / name)
+    (tmp_path / "runs" / "sgd-1" / "record.json").unlink()
+    with open(tmp_path / "runs" / "sfao-0" / "steps.jsonl", "a") as file:
+        file.write('{"step"')
+    result = invoke(tmp_path / "runs")
+    assert result.exit_code == 0, result.stderr
+    for said in ("1 run is not finished and left out: sgd-1.", "sfao-0: line 4 of steps.jsonl is damaged"):
+        assert said in result.stdout
+        assert said in (tmp_path / "runs" / "report" / "report.html").read_text()
+
+
+def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    shutil.copytree(compared / "sgd-0", tmp_path / "damaged")
+    (tmp_path / "damaged" / "record.json").write_text("{")
+    before = contents(tmp_path)
+    for arguments, message in (
+        (["none"], "`none` must be a folder of runs, none there"),
+        (["empty"], "`empty` must be or hold finished runs"),
+        (["file"], "it is a file"),
+        (["damaged"], "damaged/record.json is damaged"),
+        ([compared, "damaged"], "damaged/record.json is damaged"),
+        ([compared, "--out", "file"], "`out` must be a folder, got the file file"),
+        ([], "RUN_DIR"),
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 2, arguments
+        assert message in result.stderr
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+        assert contents(tmp_path) == before
+
+
+def test_a_figure_that_cannot_be_made_leaves_no_half_report(compared, tmp_path, monkeypatch):
+    from sfao.reports import figures
+
+    def full(drawing):
+        raise OSError(28, "No space left on device", str(tmp_path / "x.pdf"))
+
+    monkeypatch.setattr(figures, "as_pdf", full)
+    result = invoke(compared, "--out", tmp_path / "report")
+    assert result.exit_code == 1
+    assert "No space left on device" in result.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_it_is_offered_and_the_help_is_quick():
+    """No figure library is loaded to say what there is."""
+    code = (
+        "import sys; from typer.testing import CliRunner; from sfao.cli.main import app; "
+        "print(CliRunner().invoke(app, ['--help']).stdout); "
+        "print([name for name in ('torch', 'matplotlib', 'numpy', 'jinja2') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert " report " in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,25 @@
+from pathlib import Path
+
+import pytest
+
+from sfao.reports.groups import RunGroup, grouped
+from sfao.reports.runs import LoadedRun, load_runs
+from tests.reports.real_runs import comparison_of_four
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of nine real runs, of two benchmarks; not to be written to."""
+    return comparison_of_four(tmp_path_factory.mktemp("compared"))
+
+
+@pytest.fixture(scope="session")
+def runs(compared: Path) -> list[LoadedRun]:
+    return load_runs([compared])
+
+
+@pytest.fixture(scope="session")
+def split(runs: list[LoadedRun]) -> RunGroup:
+    """The group of the split benchmark: ewc, sfao and sgd over two seeds, si over one that did not diverge."""
+    (group,) = (group for group in grouped(runs) if group.runs[0].record.benchmark == "split-mnist-5k")
+    return group

@@ -1,0 +1,313 @@
+"""What the figures show is what the records say."""
+
+from dataclasses import replace
+from itertools import pairwise
+from math import hypot, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.patches import StepPatch
+
+from sfao.experiment.record import Record
+from sfao.reports.figures import drawings, threshold_accuracy
+from sfao.reports.figures.accuracy_matrices import accuracy_matrices
+from sfao.reports.figures.cosine_histogram import cosine_histogram
+from sfao.reports.figures.cost_accuracy import Point, cost_accuracy, pareto_front
+from sfao.reports.figures.decisions_over_time import decided, decisions_over_time
+from sfao.reports.figures.forgetting_curves import forgetting_curves, spread_out
+from sfao.reports.figures.gate_looks import looks
+from sfao.reports.figures.update_geometry import typical, update_geometry
+from sfao.reports.groups import grouped
+from sfao.reports.runs import load_runs
+
+
+def titles(figure):
+    return [ax.get_title(loc="left") for ax in figure.axes]
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def matrices(runs):
+    return np.array([run.record.accuracy_matrix for run in runs])
+
+
+def copies(run, count, **changes):
+    """Runs that differ in their seed, of a record that says something else."""
+    made = []
+    for seed in range(count):
+        record = Record(**{**vars(run.record), "seed": seed, **changes})
+        made.append(replace(run, name=f"{run.name}-{seed}", record=record))
+    return made
+
+
+def deep(run, layers):
+    """The run as if its first layer had been as many."""
+    names = [f"block{number}" for number in range(layers)]
+    (first, *_) = run.record.decisions
+    steps = [
+        {**line, **{key: dict.fromkeys(names, line[key][first]) if line[key] else {} for key in ("decisions", "gate")}}
+        for line in run.steps
+    ]
+    return replace(run, steps=steps)
+
+
+def test_a_group_gets_the_figures_that_it_has_data_for(runs, split):
+    assert [drawing.name.removesuffix("-split-mnist-5k-domain") for drawing in drawings(split)] == [
+        "cost-accuracy", "accuracy-matrices", "forgetting", "update-geometry", "decisions", "cosines",
+    ]  # fmt: skip
+    (single,) = (group for group in grouped(runs) if group is not split and len(group.runs) == 1)
+    assert [drawing.name for drawing in drawings(single)] == [
+        "accuracy-matrices-permuted-mnist-5k-domain", "forgetting-permuted-mnist-5k-domain",
+    ]  # fmt: skip
+    (alone,) = grouped([run for run in runs if run.name == "sgd-0"])
+    assert [drawing.name for drawing in drawings(alone)] == ["accuracy-matrices", "forgetting"]
+
+
+def test_without_a_run_that_is_done_there_is_nothing_to_draw(runs):
+    (group,) = grouped([run for run in runs if run.record.status == "diverged"])
+    assert drawings(group) == []
+
+
+def test_every_figure_has_words(split):
+    for drawing in drawings(split):
+        assert drawing.title
+        assert drawing.caption.endswith(".")
+        assert any(letter.isdigit() for letter in drawing.alt), drawing.name
+
+
+def test_the_cells_of_a_heat_map_are_means_over_seeds(split):
+    figure = accuracy_matrices(split).figure
+    assert titles(figure) == list(split.done)
+    for ax, runs in zip(figure.axes, split.done.values(), strict=True):
+        shown = [float(text) for text in texts(ax)]
+        assert shown == pytest.approx(matrices(runs).mean(axis=0).ravel(), abs=0.0051)
+
+
+def test_the_lines_of_forgetting_start_where_a_task_was_learnt(split):
+    figure = forgetting_curves(split).figure
+    for ax, runs in zip(figure.axes, split.done.values(), strict=True):
+        *tasks, average = ax.lines
+        mean = matrices(runs).mean(axis=0)
+        for task, line in enumerate(tasks):
+            assert list(line.get_xdata()) == list(range(task + 1, len(mean) + 1))
+            assert line.get_ydata() == pytest.approx(mean[task:, task])
+        # What the thick line ends in is the paper's average accuracy.
+        ends = np.mean([run.record.metrics["average_accuracy"] for run in runs])
+        assert average.get_ydata()[-1] == pytest.approx(ends)
+
+
+def test_the_points_of_cost_are_the_rows_of_the_table(split):
+    left, right = cost_accuracy(split).figure.axes
+    rows = [row for row in split.group.rows if row.done]
+    for ax, costs in ((left, [row.memory_bytes for row in rows]), (right, [row.seconds for row in rows])):
+        points = [container[0] for container in ax.containers]
+        assert [point.get_ydata()[0] for point in points] == pytest.approx([row.accuracy.mean for row in rows])
+        for point, cost in zip(points, costs, strict=True):
+            # Nothing held has a place of its own, left of everything.
+            if cost:
+                assert point.get_xdata()[0] == pytest.approx(cost)
+            else:
+                assert 0 < point.get_xdata()[0] < min(filter(None, costs))
+        assert texts(ax) == [row.method for row in rows]
+
+
+def test_costs_that_are_all_zero_or_alike_have_an_axis_in_proportion(runs):
+    alike = [run for run in runs if run.name in ("sgd-0", "sgd-1")]
+    renamed = [replace(alike[1], record=Record(**{**vars(alike[1].record), "method": "joint"}))]
+    (group,) = grouped([alike[0], *renamed])
+    left, _ = cost_accuracy(group).figure.axes
+    assert left.get_xscale() == "linear"
+    assert [container[0].get_xdata()[0] for container in left.containers] == [0, 0]
+
+
+def test_the_geometry_is_that_of_a_recorded_step(split):
+    drawing = update_geometry(split)
+    found = [look for look in looks(split.done["sfao"]) if look.projected]
+    look = typical(found)
+    assert f"run {look.run.name}, step {look.step}, layer {look.layer}; of {len(found)} projected" in drawing.caption
+    line = next(line for line in look.run.steps if line["step"] == look.step)
+    assert line["gate"][look.layer] == {"cosine": look.cosine, "kept": look.kept}
+    (ax,) = drawing.figure.axes
+    arrows = [text.xy for text in ax.texts if text.arrow_patch is not None]
+    nearest, removed, gradient, update = arrows
+    assert hypot(*gradient) == pytest.approx(1)
+    assert hypot(*update) == pytest.approx(look.kept)
+    assert hypot(*removed) == pytest.approx(sqrt(1 - look.kept**2))
+    assert np.add(update, removed) == pytest.approx(gradient)
+    assert np.dot(update, removed) == 0
+    # b lies in the span, so its cosine with g is that of its part along Pg.
+    assert nearest[0] * gradient[0] == pytest.approx(look.cosine)
+
+
+@pytest.mark.parametrize(("cosine", "kept"), [(0.999, 0.01), (-0.3, 0.9), (0.0, 0.5), (0.05, 0.9985), (0.9, 0.9)])
+def test_the_geometry_can_be_drawn_of_any_step(split, cosine, kept):
+    run = split.done["sfao"][0]
+    steps = [{**run.steps[0], "gate": {"layer": {"cosine": cosine, "kept": kept}}}]
+    (group,) = grouped([replace(run, steps=steps)])
+    (ax,) = update_geometry(group).figure.axes
+    low, high = ax.get_xlim()
+    for text in ax.texts:
+        if text.arrow_patch is not None:
+            assert low <= text.xy[0] <= high
+            assert hypot(text.xy[0], text.xy[1] + 0.035) <= 1.05
+
+
+def test_a_step_that_was_not_projected_has_no_geometry(split):
+    run = split.done["sfao"][0]
+    gates = [{"a": {"cosine": 0.9, "kept": 1.0}}, {"a": {"cosine": -0.5, "kept": 0.0}}]
+    (group,) = grouped([replace(run, steps=[{**run.steps[0], "gate": gate} for gate in gates])])
+    assert update_geometry(group) is None
+
+
+def test_decisions_over_time_add_up_to_the_counts(split):
+    runs = split.done["sfao"]
+    for layer in runs[0].record.decisions:
+        steps, counts = decided(runs, layer)
+        last = [run.steps[-1]["decisions"][layer] for run in runs]
+        assert counts.sum(axis=0).tolist() == [
+            sum(line[name] for line in last) for name in ("accept", "project", "discard", "zero")
+        ]
+        assert steps.tolist() == [0, *(line["step"] for line in runs[0].steps)]
+        assert (counts >= 0).all()
+
+
+def test_a_run_that_lost_its_steps_leaves_the_others_theirs(split):
+    first, second = split.done["sfao"]
+    layer = next(iter(first.record.decisions))
+    for lost in (replace(second, steps=[]), replace(second, steps=second.steps[:1])):
+        (group,) = grouped([first, lost])
+        assert len(decided(group.done["sfao"], layer)[1]) == (len(lost.steps) or len(first.steps))
+        assert {drawing.name for drawing in drawings(group)} >= {"decisions", "cosines", "update-geometry"}
+
+
+def test_the_areas_of_decisions_are_shares_of_the_steps(split):
+    figure = decisions_over_time(split).figure
+    gates = [(row, layer) for row in ("sfao",) for layer in split.done[row][0].record.decisions]
+    assert titles(figure) == [f"{row} · {layer}" for row, layer in gates]
+    for ax, (row, layer) in zip(figure.axes, gates, strict=True):
+        _, counts = decided(split.done[row], layer)
+        areas = [patch.get_data() for patch in ax.patches if isinstance(patch, StepPatch)]
+        heights = np.array([area.values - area.baseline for area in areas]).T
+        assert heights == pytest.approx(counts[:, :3] / counts.sum(axis=1, keepdims=True))
+
+
+def test_the_histogram_counts_every_look_and_marks_the_thresholds(split):
+    figure = cosine_histogram(split).figure
+    runs = split.done["sfao"]
+    for ax, layer in zip(figure.axes, runs[0].record.decisions, strict=True):
+        own = [look for look in looks(runs) if look.layer == layer]
+        counted = {round(bar.get_x() + bar.get_width() / 2, 3): bar.get_height() * len(own) for bar in ax.patches}
+        for middle, count in counted.items():
+            inside = sum(middle - 0.025 - 1e-9 <= look.cosine < middle + 0.025 - 1e-9 for look in own)
+            assert round(count) == inside
+        assert sum(counted.values()) == pytest.approx(len(own))
+        options = runs[0].record.config["options"]
+        marked = sorted(line.get_xdata()[0] for line in ax.lines)
+        assert marked == [options["discard_below"], options["accept_above"]]
+
+
+def test_many_layers_and_methods_stay_readable(split):
+    run = split.done["sfao"][0]
+    many = []
+    for number in range(30):
+        config = {**run.record.config, "options": {**run.options, "accept_above": 0.5 + number / 100}}
+        many += [deep(copy, 40) for copy in copies(run, 2, config=config)]
+    (group,) = grouped(many)
+    drawn = {drawing.name: drawing for drawing in drawings(group)}
+    assert len(drawn) == 6
+    assert "And 18 more methods, not shown." in drawn["accuracy-matrices"].caption
+    assert "And 1188 more layers, not shown." in drawn["decisions"].caption
+    assert "All layers of a method together. And 21 more panels, not shown." in drawn["cosines"].caption
+    for drawing in drawn.values():
+        assert len(drawing.figure.axes) <= 13  # with a colour bar
+        assert drawing.figure.get_figheight() < 9.5  # a page
+
+
+@pytest.mark.parametrize("tasks", [1, 10, 20, 50])
+def test_streams_of_any_length_stay_readable(split, tasks):
+    matrix = [[0.5 + 0.4 * (task <= after) for task in range(tasks)] for after in range(tasks)]
+    made = []
+    for method in ("sgd", "sfao", "ewc", "si", "ogd", "gem", "agem"):
+        made += copies(split.done["sfao"][0], 2, method=method, accuracy_matrix=matrix)
+    (group,) = grouped(made)
+    drawn = {drawing.name: drawing for drawing in drawings(group)}
+    assert ("forgetting" in drawn) == (tasks > 1)
+    for drawing in drawn.values():
+        assert drawing.figure.get_figheight() < 9.5
+        assert len(drawing.alt) < 2000
+
+
+def test_names_are_never_read_as_mathematics_or_markup(split, compared):
+    run = split.done["sfao"][0]
+    odd = "$\\frac{<b>&\x01"
+    (first, *_) = run.record.decisions
+    steps = [
+        {**line, **{key: {odd: line[key][first]} if line[key] else {} for key in ("gate", "decisions")}}
+        for line in run.steps
+    ]
+    (group,) = grouped([replace(run, steps=steps)])
+    assert titles(decisions_over_time(group).figure) == ["sfao · $\\frac{<b>&?"]
+
+
+def test_runs_without_steps_have_the_figures_of_their_records(split):
+    bare = [replace(run, steps=[]) for runs in split.done.values() for run in runs]
+    (group,) = grouped(bare)
+    assert [drawing.name for drawing in drawings(group)] == ["cost-accuracy", "accuracy-matrices", "forgetting"]
+
+
+def test_colours_of_methods_are_the_same_in_every_report(compared):
+    def colours(folders):
+        (group,) = grouped(load_runs(folders))
+        left, _ = cost_accuracy(group).figure.axes
+        return {text.get_text(): box[0].get_color() for text, box in zip(left.texts, left.containers, strict=True)}
+
+    some = colours([compared / "sgd-0", compared / "sfao-0"])
+    more = colours([compared / "ewc-0", compared / "sfao-0", compared / "sgd-0"])
+    assert len(set(more.values())) == 3
+    assert {method: more[method] for method in some} == some
+
+
+points = st.builds(Point, st.text("abc"), st.floats(0, 1e9), st.floats(0, 1), st.just(0.0), st.just(0.0), st.booleans())
+
+
+@given(st.lists(points, max_size=12))
+def test_the_front_is_what_nothing_else_beats(found):
+    def beats(one, other):
+        as_good = one.cost <= other.cost and one.accuracy >= other.accuracy
+        return as_good and (one.cost, one.accuracy) != (other.cost, other.accuracy)
+
+    front = pareto_front(found)
+    rivals = [point for point in found if not point.is_bound]
+    for point in rivals:
+        beaten = any(beats(other, point) for other in rivals)
+        assert beaten != any((point.cost, point.accuracy) == (best.cost, best.accuracy) for best in front)
+    assert not any(point.is_bound for point in front)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0.01, 0.2))
+def test_labels_move_apart_and_keep_their_order(heights, gap):
+    moved = spread_out(dict(enumerate(heights)), gap)
+    order = sorted(moved, key=lambda name: moved[name])
+    assert [heights[name] for name in order] == sorted(heights)
+    assert all(moved[b] - moved[a] >= gap - 1e-9 for a, b in pairwise(order))
+    assert np.mean(list(moved.values())) == pytest.approx(np.mean(heights), abs=1e-6)
+
+
+def test_accuracy_against_threshold_shows_both_series():
+    measured = [
+        ("paper", 0.9, 0.9, None),
+        ("paper", 0.8, 0.91, None),
+        ("here", 0.8, 0.85, 0.01),
+        ("here", 0.9, 0.84, 0.02),
+    ]
+    drawing = threshold_accuracy(measured)
+    (ax,) = drawing.figure.axes
+    shown = {box.get_label(): (list(box[0].get_xdata()), list(box[0].get_ydata())) for box in ax.containers}
+    assert shown == {"paper": ([0.8, 0.9], [0.91, 0.9]), "here": ([0.8, 0.9], [0.85, 0.84])}
+    assert "here: 0.850 at 0.8, 0.840 at 0.9" in drawing.alt
+    with pytest.raises(ValueError, match="`points` must be of 1 to 4 series, got 0"):
+        threshold_accuracy([])

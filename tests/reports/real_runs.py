@@ -1,0 +1,62 @@
+"""Real runs of a few seconds on the embedded digits, and reports of them."""
+
+import json
+import shutil
+from pathlib import Path
+
+from sfao.experiment.config import configure
+from sfao.experiment.execute import execute
+from sfao.experiment.record import RECORD
+from sfao.reports.figures import drawings
+from sfao.reports.groups import grouped
+from sfao.reports.page import write_page
+from sfao.reports.runs import load_runs, notices, unfinished_runs
+
+SMALL = {"epochs": 1, "tasks": 2, "batch_size": 64, "model.hidden": 16}
+HOSTILE = "<script>alert(1)</script>"
+
+
+def run(folder: Path, method: str, seed: int = 0, benchmark: str = "split-mnist-5k", **settings: object) -> Path:
+    execute(configure(benchmark, method, seed=seed, settings={**SMALL, **settings}), folder)
+    return folder
+
+
+def comparison_of_four(folder: Path) -> Path:
+    """Three methods over two seeds, a fourth with a rate of learning that diverges, a run of another benchmark."""
+    for seed in (0, 1):
+        for method in ("sgd", "ewc", "sfao"):
+            run(folder / f"{method}-{seed}", method, seed)
+        run(folder / f"si-{seed}", "si", seed, lr=1e30 if seed else 0.01)
+    run(folder / "permuted-0", "sgd", benchmark="permuted-mnist-5k")
+    return folder
+
+
+def edited(source: Path, folder: Path, **changes: object) -> Path:
+    """A copy of a run whose record says something else."""
+    shutil.copytree(source, folder)
+    record = json.loads((folder / RECORD).read_text())
+    (folder / RECORD).write_text(json.dumps({**record, **changes}))
+    return folder
+
+
+def report(folder: Path, out: Path) -> Path:
+    runs = load_runs([folder])
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = [drawings(group) for group in grouped(runs)]
+    return write_page(runs, drawn, out, notices(runs, unfinished_runs([folder])))
+
+
+def hostile_runs(source: Path, folder: Path) -> Path:
+    """Markup wherever a run may say something: folder, method, error, warnings, settings, versions."""
+    # A folder cannot have a slash in its name, but a run may lie one folder deeper.
+    edited(
+        source,
+        folder / HOSTILE,
+        method=HOSTILE,
+        warnings=[f"{HOSTILE} {{{{ 7 * 7 }}}}"],
+        versions={HOSTILE: HOSTILE},
+        weights_sha256=HOSTILE,
+    )
+    edited(source, folder / "<img src=x onerror=alert(1)>", status="failed", metrics={}, error=f'"{HOSTILE}&')
+    edited(source, folder / "' onmouseover=alert(1) '", config={HOSTILE: HOSTILE, "model": {"name": HOSTILE}})
+    return folder

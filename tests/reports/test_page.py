@@ -1,0 +1,201 @@
+"""The report as a file: complete, escaped, under a policy that names what is in it, and the same every time."""
+
+import json
+import os
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html import escape, unescape
+from html.parser import HTMLParser
+
+import pytest
+import yaml
+
+from sfao.experiment.record import RECORD
+from sfao.reports.comparison import comparison
+from sfao.reports.page.settings import differences, seeds_in_words
+from sfao.reports.runs import load_runs
+from tests.reports.real_runs import HOSTILE, comparison_of_four, edited, hostile_runs, report
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return comparison_of_four(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def html(folder, tmp_path_factory):
+    return report(folder, tmp_path_factory.mktemp("report")).read_text()
+
+
+class Elements(HTMLParser):
+    """(tag, attributes) of every element."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.found = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    handle_startendtag = handle_starttag
+
+
+def sortable_tables(html):
+    """Rows of (text, value) of each table that sorts."""
+    tables = re.findall(r'<table class="sortable.*?</table>', html, re.DOTALL)
+    return [[_cells(row) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]] for table in tables]
+
+
+def _cells(row):
+    cells = re.findall(r"<t[hd]([^>]*)>(.*?)</t[hd]>", row, re.DOTALL)
+    values = [re.search(r'data-value="(.*?)"', attributes) for attributes, _ in cells]
+    texts = [unescape(re.sub(r"<.*?>", "", text)) for _, text in cells]
+    return [(text, value.group(1) if value else None) for text, value in zip(texts, values, strict=True)]
+
+
+def test_the_policy_names_the_style_and_the_script_of_the_page_and_nothing_else(html):
+    (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', html)
+    rules = dict(rule.split(" ", 1) for rule in unescape(policy).split("; "))
+    for name in ("style", "script"):
+        (text,) = re.findall(rf"<{name}>(.*?)</{name}>", html, re.DOTALL)
+        assert rules[f"{name}-src"] == f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert rules["img-src"] == "data:"
+
+
+def test_nothing_comes_from_elsewhere(html):
+    elements = Elements(html).found
+    links = [
+        attributes[name] for _, attributes in elements for name in ("src", "href", "xlink:href") if name in attributes
+    ]
+    assert links
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert set(re.findall(r"https?://[^\s\"<]+", html)) == {"http://www.w3.org/2000/svg"}
+    assert not [tag for tag, attributes in elements if "style" in attributes or tag in ("iframe", "object", "base")]
+
+
+def test_every_id_is_there_once_and_every_reference_leads_somewhere(html):
+    elements = Elements(html).found
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    references = re.findall(r"url\(#(.*?)\)", html) + re.findall(r'(?:href="#|aria-labelledby=")(.*?)"', html)
+    assert set(references) <= set(ids)
+
+
+def test_the_table_holds_the_numbers_of_the_comparison(folder, html):
+    compared = comparison(run.record for run in load_runs([folder]))
+    shown = sortable_tables(html)[0]
+    rows = compared.groups[0].rows
+    assert [row[0][0] for row in shown] == [row.method for row in rows]
+    for cells, row in zip(shown, rows, strict=True):
+        values = [
+            row.done,
+            row.accuracy and row.accuracy.mean,
+            row.accuracy and row.accuracy.low,
+            row.forgetting and row.forgetting.mean,
+            row.memory_bytes,
+            row.seconds,
+            row.times_sgd,
+            row.test and row.test.p,
+        ]
+        assert [value for _, value in cells[1:9]] == ["" if value is None else str(value) for value in values]
+        assert cells[9][0] == row.trouble
+        if row.done > 1:
+            assert cells[2][0] == f"{row.accuracy.mean:.3f} ± {row.accuracy.std:.3f}"
+    assert {row.done for row in rows} == {0, 1, 2}
+
+
+def test_groups_are_apart_and_in_the_table_of_contents(html):
+    assert html.count('<section class="group"') == 2
+    (contents,) = re.findall(r'<nav aria-label="Contents">.*?</nav>', html, re.DOTALL)
+    assert re.findall(r'href="(.*?)"', contents) == ["#group-1", "#group-2"]
+    assert [len(table) for table in sortable_tables(html)] == [5, 8, 1, 1]  # methods and runs of each
+
+
+def test_one_group_needs_no_table_of_contents(folder, tmp_path):
+    assert "<nav" not in report(folder / "sgd-0", tmp_path).read_text()
+
+
+def test_data_that_is_not_the_full_set_is_told_out_loud(folder, html, tmp_path):
+    assert html.count("Not the full data.") == 2
+    data = json.loads((folder / "sgd-0" / RECORD).read_text())["data"]
+    full = edited(folder / "sgd-0", tmp_path / "full", data={**data, "name": "mnist", "embedded": False})
+    assert "Not the full data." not in report(full, tmp_path).read_text()
+    part = edited(full, tmp_path / "part", data={**data, "embedded": False, "complete": False})
+    assert "Not the full data." in report(part, tmp_path).read_text()
+
+
+def test_what_did_not_end_well_is_marked_with_its_reason(folder, html):
+    error = json.loads((folder / "si-1" / RECORD).read_text())["error"]
+    assert error
+    assert f'<span class="badge">diverged</span> <b>si-1</b>: {escape(error)}' in html
+    assert '<span class="badge">1 diverged</span>' in html
+
+
+def test_every_run_tells_its_configuration_versions_and_weights(folder, html):
+    for run in load_runs([folder]):
+        (details,) = re.findall(rf"<summary><b>{run.name}</b>.*?</details>", html, re.DOTALL)
+        assert run.record.weights_sha256 in details
+        assert f"torch {run.record.versions['torch']}" in details
+        (config,) = re.findall(r"<pre.*?>(.*?)</pre>", details, re.DOTALL)
+        assert yaml.safe_load(unescape(config)) == run.record.config
+
+
+def test_differences_are_those_between_variants_and_not_the_seed(folder):
+    runs = [run for run in load_runs([folder]) if run.record.method in ("sgd", "si") and run.name != "permuted-0"]
+    differing = differences(runs)
+    assert [(variant.method, variant.seeds) for variant in differing.variants] == [
+        ("sgd", [0, 1]),
+        ("si", [0]),
+        ("si", [1]),
+    ]
+    assert differing.rows["lr"][1:] == ["0.01", "1e+30"]
+    assert "seed" not in differing.rows
+    assert "epochs" not in differing.rows
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"), [([0], "0"), ([1, 0], "0, 1"), ([2, 0, 1], "0 to 2"), ([7, 3, 4], "3, 4, 7")]
+)
+def test_seeds_in_words(seeds, words):
+    assert seeds_in_words(seeds) == words
+
+
+def test_notices_come_first(folder, tmp_path):
+    run = edited(folder / "sgd-0", tmp_path / "runs" / "sgd-0")
+    (run / "steps.jsonl").write_text("{damaged\n")
+    begun = tmp_path / "runs" / "ewc-<0>"
+    begun.mkdir()
+    (begun / "config.yaml").write_text("method: ewc\n")
+    html = report(tmp_path / "runs", tmp_path).read_text()
+    (notices,) = re.findall(r'<section class="notices".*?</section>', html, re.DOTALL)
+    assert "line 1 of steps.jsonl is damaged" in notices
+    assert "ewc-&lt;0&gt;" in notices
+    assert html.index(notices) < html.index("<table")
+
+
+def test_markup_in_what_runs_say_is_escaped(folder, tmp_path):
+    html = report(hostile_runs(folder / "sfao-0", tmp_path / "runs"), tmp_path).read_text()
+    assert escape(HOSTILE) in html
+    assert html.count("<script>") == 1
+    assert "49" not in re.findall(r'<ul class="warnings">.*?</ul>', html, re.DOTALL)[0]
+    tags = Elements(html).found
+    assert not [tag for tag, attributes in tags if tag == "img" or any(name.startswith("on") for name in attributes)]
+
+
+def test_a_name_that_is_no_text_does_not_stop_the_report(folder, tmp_path):
+    edited(folder / "sgd-0", tmp_path / "runs" / os.fsdecode(b"caf\xe9"))
+    assert "caf?" in report(tmp_path / "runs", tmp_path).read_text()
+
+
+def test_the_same_runs_make_the_same_page(folder, html, tmp_path):
+    assert report(folder, tmp_path).read_text() == html
+
+
+def test_a_report_takes_the_place_of_the_one_before(folder, tmp_path):
+    report(folder, tmp_path)
+    path = report(folder / "sgd-0", tmp_path)
+    assert "ewc" not in path.read_text()
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
