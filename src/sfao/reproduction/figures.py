@@ -6,9 +6,11 @@ Figure 1 of the paper is the forgetting of every method on Split MNIST, figure 2
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sfao.experiment.files import write_text
-from sfao.reports.figures import Drawing, as_svg, save_pdf
+from sfao.experiment.errors import FolderError
+from sfao.experiment.files import write_atomically, write_text
+from sfao.reports.figures import Drawing, as_pdf, as_svg
 from sfao.reports.figures.forgetting_curves import forgetting_curves
+from sfao.reports.figures.style import MUTED
 from sfao.reports.figures.update_geometry import update_geometry
 from sfao.reports.groups import RunGroup, grouped
 from sfao.reports.runs import load_runs
@@ -19,15 +21,21 @@ DRAW: dict[str, Callable[[RunGroup], Drawing | None]] = {"figure1": forgetting_c
 def leave_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
     """Draw a figure from finished runs into `file` with the endings .svg, .pdf and .md (its caption).
 
-    Nothing is written when the runs have nothing to show, such as no projected step.
+    Nothing is written when the runs have nothing to show, such as no projected step; a FolderError when they must not
+    be in one figure.
     """
-    (group,) = grouped(load_runs(folders))
+    group, *others = grouped(load_runs(folders))
+    if others:
+        titles = "; ".join(other.group.title for other in (group, *others))
+        raise FolderError(f"{name} must be of runs that may be compared, but these are of {titles}")
     drawing = DRAW[name](group)
     if drawing is None:
         return []
-    picture, text = (file.with_name(f"{file.name}.{ending}") for ending in ("svg", "md"))
-    write_text(picture, as_svg(drawing))
+    picture, paper, text = (file.with_name(f"{file.name}.{ending}") for ending in ("svg", "pdf", "md"))
+    write_text(
+        picture, as_svg(drawing).replace("var(--muted)", MUTED)
+    )  # there is no page around it to say what that is
+    write_atomically(paper, as_pdf(drawing))
     caption = [f"{group.group.title}. {drawing.caption}", group.group.caveat]
     write_text(text, f"![{drawing.alt}]({picture.name})\n\n{' '.join(caption).strip()}\n")
-    paper = save_pdf(drawing, file.parent)
-    return [picture, paper.rename(file.with_name(f"{file.name}.pdf")), text]
+    return [picture, paper, text]
