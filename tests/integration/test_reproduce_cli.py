@@ -192,3 +192,15 @@ def test_a_quick_look_at_table_1_on_real_digits(tmp_path):
     assert not (tmp_path / "out" / "paper" / "table1.md").exists()
     rows = json.loads((tmp_path / "out" / "paper" / "table1-fraction0.005.json").read_text())["rows"]
     assert all(30 < row["cells"][5]["ours"]["mean"] < 90 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "workers"), [("cpu", "mlp", None), ("cuda", "mlp", 4), ("cuda", "wrn-28-10", 1)]
+)
+def test_how_many_runs_share_a_machine_unless_it_is_said(device, model, workers):
+    from sfao.cli.reproduce import _workers
+    from sfao.experiment.config import configure
+    from sfao.experiment.worker import Job
+
+    config = configure("split-mnist", "sgd", settings={"device": device, "model.name": model})
+    assert _workers(Job(config, Path("x"))) == workers

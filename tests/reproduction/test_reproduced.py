@@ -114,6 +114,10 @@ def test_table_5_s_first_row_as_released_is_of_the_first_five_of_fifty_tasks():
     assert "not to be compared" in as_markdown(table)
 
 
+def test_tables_8_to_11_have_no_rows_of_another_protocol():
+    assert not reproduce(9, "released", Archive([]), asked=1, as_released=True).as_released
+
+
 # -- What must not be mixed ------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spok
 
 if TYPE_CHECKING:
     from sfao.experiment.record import Record
+    from sfao.experiment.worker import Job
     from sfao.reproduction.archive import Archive
     from sfao.reproduction.protocol import Series
     from sfao.reproduction.runs import Plan
@@ -33,7 +34,8 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="The folder of the runs and tables.")] = Path("runs/reproduce"),
     device: Annotated[str, typer.Option(help="Where what is left to do runs: cpu or cuda.")] = "cpu",
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time, on a GPU too. [default: as many as cores]", min=1)
+        int | None,
+        typer.Option(help="Runs at a time. [default: as many as cores; on a GPU 4, of WRN-28-10 1]", min=1),
     ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
     data_root: Annotated[
@@ -65,7 +67,7 @@ def reproduce(
         if not (plan.done or plan.left):
             raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
         try:
-            records = _do(plan, quiet or as_json, workers=jobs, threads=threads, data_root=data_root)
+            records = _do(plan, jobs, silent=quiet or as_json, threads=threads, data_root=data_root)
         except Interrupted:
             raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
         _leave_and_tell(wanted, plan, records, not (quiet or as_json), as_json)
@@ -156,7 +158,7 @@ def _checked_fraction(fraction: float | None, quick: bool) -> float:
 # -- Doing it ------------------------------------------------------------------------------------------------
 
 
-def _do(plan: "Plan", silent: bool, **how: Any) -> "list[Record]":
+def _do(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
     """All records, those that were there included; one comparison after the other, each in view of the user."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare
@@ -166,8 +168,16 @@ def _do(plan: "Plan", silent: bool, **how: Any) -> "list[Record]":
         if not silent:
             typer.echo(f"{place}: {len(jobs)} runs to do", err=True)
         with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
-            records += compare(jobs, place, resume=True, watch=watch, stopping=stopping, **how)
+            workers = workers_asked or _workers(jobs[0])
+            records += compare(jobs, place, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
     return records
+
+
+def _workers(job: "Job") -> int | None:
+    """How many runs share a GPU unless it is said; a memory of gradients of WRN-28-10 has no room for another."""
+    if job.config.device == "cpu":
+        return None
+    return 1 if job.config.model.name == "wrn-28-10" else 4
 
 
 def _archive(wanted: _Wanted, records: "list[Record]") -> "Archive":

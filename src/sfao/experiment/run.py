@@ -30,7 +30,7 @@ CHECKPOINT_SECONDS = 20.0
 #: A save must not take more than this share of the time between two of them.
 CHECKPOINT_SHARE = 0.1
 #: A method that holds more bytes is not saved: packing and sealing takes several times as much, and two are kept.
-CHECKPOINT_BYTES = 2**31
+CHECKPOINT_BYTES = 2**30
 
 
 class Diverged(Exception):  # noqa: N818, it names what happened
