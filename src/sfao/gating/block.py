@@ -11,6 +11,8 @@ from torch import Tensor
 from sfao.gating.layout import Layout
 
 ALL = slice(None)
+#: What a kernel that loads several entries at once wants an address to be a multiple of.
+ALIGNED_BYTES = 16
 
 #: The gradients of a block, one matrix a parameter; None for a parameter without a gradient.
 Matrices = Sequence[Tensor | None]
@@ -92,6 +94,16 @@ class Block(ABC):
 
     def to(self, device: torch.device) -> None:
         self._set_tensors([tensor.to(device) for tensor in self.tensors])
+
+    @abstractmethod
+    def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
+        """The directions held, arranged for gradients with `before` channels last, for those with `after`."""
+
+    def arrange(self, before: Sequence[int], after: Sequence[int]) -> None:
+        """Hold them so."""
+        slots = len(self.tensors[0])
+        self._set_tensors(self.arranged(before, after))
+        self.reserve(slots)
 
     def load(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         """Hold these directions and no others."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sfao.gating.block import ALL, Block, Matrices
+from sfao.gating.layout import reordered
 
 # Columns handled at a time where rows must be widened: the copy then stays in the cache.
 CHUNK = 16384
@@ -35,6 +36,10 @@ class DenseBlock(Block):
         for rows, gradient in zip(self.used, gradients, strict=True):
             if gradient is not None:
                 _subtract_combination_(gradient.view(-1), rows, weights.to(gradient.dtype))
+
+    def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
+        moves = zip(self.used, before, after, strict=True)
+        return [reordered(rows, self.layout.rows, old, new) for rows, old, new in moves]
 
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
         parts = [rows for rows, is_active in zip(self.used, active, strict=True) if is_active]

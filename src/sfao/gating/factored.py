@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sfao.gating.block import ALL, Block, Matrices
-from sfao.gating.layout import Layout
+from sfao.gating.layout import Layout, reordered
 
 OVERSAMPLING = 8
 POWER_ITERATIONS = 2
@@ -49,7 +49,7 @@ class FactoredBlock(Block):
         factors = (
             self._flat
             if isinstance(index, slice)
-            else [tensor.index_select(0, index).flatten(0, 1) for tensor in self.used]
+            else [tensor.index_select(0, index.to(tensor.device)).flatten(0, 1) for tensor in self.used]
         )
         (first, gradient), *others = _paired(factors[1:], gradients)
         images = first @ gradient.T
@@ -63,6 +63,10 @@ class FactoredBlock(Block):
         left = left.view(-1, self.layout.rows).T
         for right, gradient in pairs:
             gradient.addmm_(left, right, alpha=-1)
+
+    def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
+        moves = zip(self.used[1:], before, after, strict=True)
+        return [self.used[0], *(reordered(right, 1, old, new) for right, old, new in moves)]
 
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
         left, right = self._wide(slots, active)

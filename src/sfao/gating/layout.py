@@ -55,8 +55,30 @@ def layouts(shapes: Iterable[Sequence[int]]) -> list[Layout]:
 
 
 def as_matrices(parameters_layouts: Sequence[Layout], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Each gradient as its columns of its matrix: a view where its strides allow, else a copy."""
+    """Each gradient as its columns of its matrix, in the order its `channels_last` says; a view where strides allow."""
     shapes = [(layout.rows, columns) for layout in parameters_layouts for columns in layout.columns]
     return [
-        None if gradient is None else gradient.reshape(shape) for gradient, shape in zip(gradients, shapes, strict=True)
+        None if gradient is None else in_memory_order(gradient).reshape(shape)
+        for gradient, shape in zip(gradients, shapes, strict=True)
     ]
+
+
+def channels_last(gradient: Tensor) -> int:
+    """The number of channels of a gradient that lies in memory with them last, 0 of any other."""
+    if gradient.ndim not in (4, 5) or gradient.is_contiguous() or not gradient.movedim(1, -1).is_contiguous():
+        return 0
+    return gradient.shape[1]
+
+
+def in_memory_order(gradient: Tensor) -> Tensor:
+    """The gradient with its channels last if that is how it lies in memory."""
+    return gradient.movedim(1, -1) if channels_last(gradient) else gradient
+
+
+def reordered(columns: Tensor, rows: int, before: int, after: int) -> Tensor:
+    """Rows of columns in the last dimension, arranged for `before` channels last (0: first), for `after` of them."""
+    if before:
+        columns = columns.unflatten(-1, (rows, -1, before)).transpose(-1, -2).flatten(-3)
+    if after:
+        columns = columns.unflatten(-1, (rows, after, -1)).transpose(-1, -2).flatten(-3)
+    return columns

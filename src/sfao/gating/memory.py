@@ -42,6 +42,10 @@ class Memory:
         self.capacity = capacity
         self.generator = generator
         self.slots = Slots()
+        #: Another number whenever the directions, or where they lie, are others.
+        self.version = 0
+        #: How the gradients of the parameters lie in memory: so many channels last, 0 for first.
+        self.channels_last: list[int] = [0] * sum(len(block.layout.columns) for block in self.blocks)
         self._reserved = 0
         # By which parameters are active: with a head a task, a few patterns take turns.
         self._products: dict[tuple[bool, ...], Products] = {}
@@ -79,6 +83,17 @@ class Memory:
             block.to(device)
         self._forget_products()
 
+    def arrange(self, channels_last: Sequence[int | None]) -> None:
+        """Hold the directions in the order of the gradients, None where there is no gradient to follow."""
+        wanted = [old if new is None else new for old, new in zip(self.channels_last, channels_last, strict=True)]
+        if wanted == self.channels_last:
+            return
+        moves = zip(by_block(self.blocks, self.channels_last), by_block(self.blocks, wanted), strict=True)
+        for (block, before), (_, after) in moves:
+            block.arrange(before, after)
+        self.channels_last = wanted
+        self.version += 1
+
     def add_block(self, block: Block) -> None:
         """Take more parameters in; the directions held so far are zero in them."""
         if self.blocks:
@@ -86,6 +101,7 @@ class Memory:
         block.reserve(self._reserved)
         block.resize(len(self))
         self.blocks.append(block)
+        self.channels_last += [0] * len(block.layout.columns)
         self._forget_products()
 
     # -- Storing ---------------------------------------------------------------------------------------
@@ -138,12 +154,14 @@ class Memory:
         for products in self._products.values():
             products.changed(slot)
         self._projections.clear()
+        self.version += 1
 
     def _reserve(self, slots: int) -> None:
         if slots != self._reserved:
             for block in self.blocks:
                 block.reserve(slots)
             self._reserved = slots
+            self.version += 1
 
     # -- Looking ---------------------------------------------------------------------------------------
 
@@ -189,7 +207,7 @@ class Memory:
         Rounding is as large as the weights. Where that is not small against what is left of the gradient
         (directions nearly dependent, gradient nearly inside their span), the work is done in float64.
         """
-        projection = self._projection(gradients, kind)
+        projection = self.projection(gradients, kind)
         present = [gradient for gradient in gradients if gradient is not None]
         if projection.rank >= sum(gradient.numel() for gradient in present):
             for gradient in present:
@@ -218,7 +236,7 @@ class Memory:
         for block, part in self._with_gradients(gradients):
             block.subtract_(part, weights)
 
-    def _projection(self, gradients: Matrices, kind: str) -> Projection:
+    def projection(self, gradients: Matrices, kind: str) -> Projection:
         """The projection, factored anew only when the memory or the active parameters changed."""
         key = (kind, _active(gradients))
         if key not in self._projections:
@@ -241,6 +259,7 @@ class Memory:
         ]
 
     def _forget_products(self) -> None:
+        self.version += 1
         self._products.clear()
         self._projections.clear()
 
@@ -255,7 +274,8 @@ class Memory:
             "arrivals": list(self.slots.arrivals),
             "offered": dict(self.slots.offered),
             "blocks": [
-                {"kind": block.kind, "tensors": [tensor.clone() for tensor in block.used]} for block in self.blocks
+                {"kind": block.kind, "tensors": [tensor.clone() for tensor in block.arranged(order, [0] * len(order))]}
+                for block, order in by_block(self.blocks, self.channels_last)
             ],
             "products": [products.state_dict() for products in self._products.values()],
         }

@@ -22,10 +22,16 @@ class Projection(ABC):
     is_orthogonal: ClassVar[bool]
     #: The dimension of what is projected away; 0 where that is no subspace.
     rank: int = 0
+    #: The smallest singular value of the unit directions that counts.
+    smallest: float = 1.0
 
     @abstractmethod
     def weights(self, dots: Tensor) -> Tensor:
         """The weights w of the directions, given the inner products c."""
+
+    def factors(self) -> tuple[Tensor, Tensor] | None:
+        """Matrices (inner, outer) with w = outer (inner c); None where the weights are not linear in c."""
+        return None
 
     @property
     def bytes(self) -> int:
@@ -45,9 +51,13 @@ class Span(Projection):
         # Two products with the scaled eigenvectors, not one with K^+: its entries would be rounded at the
         # size of the largest, 1 / SMALLEST_SINGULAR_VALUE squared.
         self._scaled: Tensor = vectors[:, kept] / values[kept].sqrt() / norms[:, None]
+        self.smallest = float(values[kept].min().sqrt()) if self.rank else 1.0
 
     def weights(self, dots: Tensor) -> Tensor:
         return self._scaled @ (self._scaled.T @ dots)
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        return self._scaled.T, self._scaled
 
 
 class Sequential(Projection):
@@ -68,6 +78,11 @@ class Sequential(Projection):
     def weights(self, dots: Tensor) -> Tensor:
         ordered = torch.linalg.solve_triangular(self._triangle, dots[self._order, None], upper=False)
         return torch.empty_like(dots).index_copy_(0, self._order, ordered[:, 0])
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        identity = torch.eye(len(self._order), dtype=self._triangle.dtype, device=self._triangle.device)
+        back = self._order.argsort()
+        return identity, torch.linalg.solve_triangular(self._triangle, identity, upper=False)[back][:, back]
 
 
 class Cone(Projection):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from sfao.benchmarks.stream import Task
+from sfao.gating.decision import COUNTED
 from sfao.methods.episodic_memory import EpisodicMemory
 from sfao.methods.flat_gradient import flat, overwrite_gradients
 from sfao.methods.method import Method, MethodOptions, Training
-from sfao.optim.layers import COUNTED
 
 
 class EpisodicMethod(Method):

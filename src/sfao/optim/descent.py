@@ -47,32 +47,49 @@ class Descent(Optimizer):
         self.descend()
         return loss
 
-    def descend(self) -> None:
-        """Move every parameter along its `.grad`."""
-        for group in self.param_groups:
-            lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
-            for parameter in group["params"]:
-                step = parameter.grad
-                if step is None:
-                    continue
-                if momentum:
-                    step = self._averaged(parameter, step, momentum, group["momentum_form"])
-                if decay:
-                    parameter.mul_(1 - lr * decay)
-                parameter.add_(step, alpha=-lr)
+    def descend(self, sound: Tensor | None = None) -> None:
+        """Move every parameter along its `.grad`; not at all where `sound`, one flag on the device, is false."""
+        for (lr, momentum, form, decay), parameters in self._alike().items():
+            steps = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            if momentum:
+                steps = self._averaged(parameters, steps, momentum, form, sound)
+            if decay:
+                torch._foreach_mul_(parameters, _unless(sound, 1 - lr * decay))
+            torch._foreach_add_(parameters, steps, alpha=-lr)
 
-    def _averaged(self, parameter: Tensor, update: Tensor, beta: float, form: str) -> Tensor:
-        """The momentum buffer of a parameter after this update."""
+    def _alike(self) -> dict[tuple[float, float, str, float], list[Tensor]]:
+        """The parameters that have gradients, by learning rate, momentum, its form, and decay."""
+        alike: dict[tuple[float, float, str, float], list[Tensor]] = {}
+        for group in self.param_groups:
+            key = (float(group["lr"]), group["momentum"], group["momentum_form"], group["weight_decay"])
+            alike.setdefault(key, []).extend(parameter for parameter in group["params"] if parameter.grad is not None)
+        return {key: parameters for key, parameters in alike.items() if parameters}
+
+    def _averaged(
+        self, parameters: list[Tensor], updates: list[Tensor], beta: float, form: str, sound: Tensor | None
+    ) -> list[Tensor]:
+        """The momentum of the parameters after these updates."""
+        buffers = [self._buffer(parameter) for parameter in parameters]
+        torch._foreach_mul_(buffers, _unless(sound, beta))
+        torch._foreach_add_(buffers, updates, alpha=1 - beta if form == "ema" else 1)
+        return buffers if sound is None else list(torch._foreach_mul(buffers, sound.float()))
+
+    def _buffer(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(parameter)
         buffer: Tensor = state["momentum_buffer"]
-        return buffer.mul_(beta).add_(update, alpha=1 - beta if form == "ema" else 1)
+        return buffer
 
     def drop_momentum(self) -> None:
         """Let momentum start anew, as at a task boundary."""
         for state in self.state.values():
             state.pop("momentum_buffer", None)
+
+
+def _unless(sound: Tensor | None, factor: float) -> Any:
+    """The factor, or 1 where a step must change nothing."""
+    return factor if sound is None else torch.where(sound, factor, 1.0)
 
 
 def check_descent(group: dict[str, Any]) -> None:

@@ -169,4 +169,4 @@ class Gate(GatedLayers):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or a pickle of the gate is attached to no optimizer."""
-        return {**self.__dict__, "_handles": [], "_hidden": {}, "_unscaling": None}
+        return {**super().__getstate__(), "_handles": [], "_hidden": {}, "_unscaling": None}

@@ -1,5 +1,6 @@
 """The layers of a model behind a gate: gating, remembering, consolidating."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_options, check_seed
 from sfao.gating.similarity import draw
 from sfao.optim import consolidation
+from sfao.optim.device_path import DevicePath, Seen, obstacle, path_key
 from sfao.optim.gradients import LayerGradient
 from sfao.optim.layers import Layer
 
@@ -40,11 +42,11 @@ class GatedLayers:
         self.memory_plan = memory_plan
         self.task = 0
         self.layers: list[Layer] = []
-        self.last_decisions: dict[str, Decision] = {}
-        #: The largest sampled cosine of each layer at the last step, where there was something to compare with.
-        self.last_cosines: dict[str, float] = {}
-        self._last_norms: dict[str, float] = {}
         self.param_groups: list[dict[str, Any]] = []
+        #: What the last step saw; None while only the device knows.
+        self._seen: Seen | None = Seen({}, {}, {})
+        self._path: DevicePath | None = None
+        self._said: set[str] = set()
 
     # -- Layers ----------------------------------------------------------------------------------------
 
@@ -85,19 +87,69 @@ class GatedLayers:
 
     # -- Gating ----------------------------------------------------------------------------------------
 
-    def apply(self) -> None:
-        """Turn the gradient g of every layer into its update u, in place, as the gate decides."""
+    def apply(self) -> Tensor | None:
+        """Turn the gradient g of every layer into its update u, in place, as the gate decides.
+
+        On a device nothing waits for what is decided. A gradient that is not finite then makes all updates zero,
+        and the flag returned, on the device, false; it is raised when somebody looks, or some steps later.
+        """
         with self._exact():
-            gradients = self._current_gradients()
-            self.last_decisions, self.last_cosines = {}, {}
-            self._last_norms = {layer.name: gradient.norm for layer, gradient in gradients}
-            for layer, gradient in gradients:
-                decision, cosine = _gated(layer, gradient)
-                if cosine is not None:
-                    self.last_cosines[layer.name] = cosine
-                layer.counts[decision or "zero"] += 1
-                if decision:
-                    self.last_decisions[layer.name] = decision
+            self._check_options()
+            found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
+            path = self._path_for(found)
+            if path is not None:
+                path.step(found)
+                self._seen = None
+                self._raise_for(path.look())
+                return path.gate.sound
+            self._seen = self._apply_on_host(found)
+            return None
+
+    def _apply_on_host(self, found: list[tuple[Layer, LayerGradient]]) -> Seen:
+        for layer, gradient in found:
+            _check_finite(layer, gradient)
+        seen = Seen({}, {}, {layer.name: gradient.norm for layer, gradient in found})
+        for layer, gradient in found:
+            decision, cosine = _gated(layer, gradient)
+            layer.counts[decision or "zero"] += 1
+            if cosine is not None:
+                seen.cosines[layer.name] = cosine
+            if decision:
+                seen.decisions[layer.name] = decision
+        return seen
+
+    def _path_for(self, found: list[tuple[Layer, LayerGradient]]) -> DevicePath | None:
+        """How these layers are gated on their device; None where they must be, or may as well be, on the host."""
+        why = obstacle(found)
+        if why is not None:
+            if why and why not in self._said:
+                self._said.add(why)
+                warnings.warn(f"gated on the host, which is slower: {why}", RuntimeWarning, stacklevel=5)
+            self.settle()
+            return None
+        for layer, gradient in found:
+            if len(layer.memory) and gradient.present:
+                layer.follow(gradient)
+        if self._path is None or self._path.key != path_key(found):
+            self.settle()
+            self._path = DevicePath(found)
+        return self._path
+
+    def settle(self) -> None:
+        """Fetch what only the device knows, and leave it."""
+        if self._path is not None:
+            path, self._path = self._path, None
+            self._seen = self._seen or path.seen()
+            path.hand_over_counts()
+            self._raise_for(path.broken())
+
+    def _raise_for(self, names: list[str]) -> None:
+        if names:
+            if self._path is not None:
+                self._path.mend()
+            raise NonFiniteGradient(
+                f"the gradient of layer {names[0]!r} must be finite, but was not; that step changed nothing"
+            )
 
     @contextmanager
     def _exact(self) -> Iterator[None]:
@@ -218,8 +270,28 @@ class GatedLayers:
     # -- Looking ---------------------------------------------------------------------------------------
 
     @property
+    def last_decisions(self) -> dict[str, Decision]:
+        """What the last step decided, {layer: decision}; a layer whose gradient was zero is not in it."""
+        return self._look().decisions
+
+    @property
+    def last_cosines(self) -> dict[str, float]:
+        """The largest sampled cosine of each layer at the last step, where there was something to compare with."""
+        return self._look().cosines
+
+    def _look(self) -> Seen:
+        """What the last step saw; waits for the device if it is still there."""
+        if self._seen is None and self._path is not None:
+            self._raise_for(self._path.broken())
+            self._seen = self._path.seen()
+        return self._seen or Seen({}, {}, {})
+
+    @property
     def counts(self) -> dict[str, dict[str, int]]:
         """Decisions so far: {layer: {accept, project, discard, zero}}."""
+        if self._path is not None:
+            self._path.hand_over_counts()
+            self._raise_for(self._path.broken())
         return {layer.name: dict(layer.counts) for layer in self.layers}
 
     @property
@@ -253,8 +325,8 @@ class GatedLayers:
         """
         with self._exact():
             updates = {layer.name: gradient.norm for layer, gradient in self._updates("kept()")}
-        norms = self._last_norms
-        return {name: updates[name] / norms[name] for name in self.last_cosines if norms[name] and name in updates}
+        seen = self._look()
+        return {name: updates[name] / seen.norms[name] for name in seen.cosines if name in updates}
 
     def _updates(self, reader: str) -> list[tuple[Layer, LayerGradient]]:
         """What step() left in `.grad`."""
@@ -269,13 +341,14 @@ class GatedLayers:
 
     def state_dict(self) -> dict[str, Any]:
         """Memories, counts and generators, in plain containers and tensors."""
+        counts = self.counts
         return {
             "task": self.task,
             "granularity": self.granularity,
             "layers": {
                 layer.name: {
                     "shapes": [list(parameter.shape) for parameter in layer.parameters],
-                    "counts": dict(layer.counts),
+                    "counts": counts[layer.name],
                     "memory": layer.memory.state_dict(),
                 }
                 for layer in self.layers
@@ -303,10 +376,15 @@ class GatedLayers:
         """Go on from a state that was read, with the options of these groups."""
         self.task = state.task
         self.param_groups = groups
-        self.last_decisions, self.last_cosines, self._last_norms = {}, {}, {}
+        self._seen, self._path = Seen({}, {}, {}), None
         self.memory_plan = None if self._outgrown(state) else self.memory_plan
         for layer, group, (memory, counts) in zip(self.layers, groups, state.layers, strict=False):
             layer.adopt(group, memory, counts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle takes along: nothing that lives on a device."""
+        self.settle()
+        return dict(self.__dict__)
 
     def _outgrown(self, state: "ReadState") -> bool:
         """Whether a loaded memory is not what this budget planned."""

@@ -1,12 +1,13 @@
 """The gradient of a layer as the memory works on it."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import hypot, isfinite
 
 import torch
 from torch import Tensor
 
-from sfao.gating.layout import Layout, as_matrices
+from sfao.gating.layout import Layout, as_matrices, channels_last, in_memory_order
 
 # Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
 SMALL, LARGE = 1e-12, 1e12
@@ -23,9 +24,24 @@ class LayerGradient:
     def __init__(self, gradients: Sequence[Tensor | None], layouts: Sequence[Layout]) -> None:
         self.gradients = gradients
         self.present = [gradient for gradient in gradients if gradient is not None and gradient.numel()]
-        self.norm = norm(self.present)
-        self._scale = 1.0 if self.norm == 0 or SMALL < self.norm < LARGE else 1.0 / self.norm
         self._layouts = layouts
+
+    @cached_property
+    def norm(self) -> float:
+        return norm(self.present)
+
+    @cached_property
+    def _scale(self) -> float:
+        return 1.0 if self.norm == 0 or SMALL < self.norm < LARGE else 1.0 / self.norm
+
+    @property
+    def channels_last(self) -> list[int | None]:
+        """How each gradient lies in memory: see `Memory.arrange`."""
+        return [None if gradient is None else channels_last(gradient) for gradient in self.gradients]
+
+    def contiguous(self) -> list[Tensor]:
+        """The gradients there are, in the order they lie in memory; a copy of one that lies in none."""
+        return [in_memory_order(gradient).contiguous() for gradient in self.present]
 
     @property
     def is_finite(self) -> bool:
@@ -43,9 +59,17 @@ class LayerGradient:
             if gradient is None or matrix is None:
                 continue
             if self._scale != 1:
-                gradient.copy_((matrix.double() / self._scale).view_as(gradient))
+                place = in_memory_order(gradient)
+                place.copy_((matrix.double() / self._scale).view(place.shape))
             elif matrix.data_ptr() != gradient.data_ptr():
-                gradient.copy_(matrix.view_as(gradient))
+                place = in_memory_order(gradient)
+                place.copy_(matrix.view(place.shape))
+
+    def take_back(self, contiguous: Sequence[Tensor]) -> None:
+        """Copy what `contiguous` had to copy back to where it came from."""
+        for gradient, worked_on in zip(self.present, contiguous, strict=True):
+            if worked_on.data_ptr() != gradient.data_ptr():
+                in_memory_order(gradient).copy_(worked_on)
 
     def zero_(self) -> None:
         for gradient in self.present:
@@ -54,7 +78,7 @@ class LayerGradient:
     def _working(self, gradient: Tensor) -> Tensor:
         dtype = _working_dtype(gradient)
         working = gradient.to(dtype) if self._scale == 1 else (gradient.double() * self._scale).to(dtype)
-        return working.contiguous()
+        return working if channels_last(working) else working.contiguous()
 
 
 def norm(tensors: Sequence[Tensor]) -> float:

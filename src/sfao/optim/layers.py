@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfao.gating.decision import Decision
+from sfao.gating.decision import COUNTED
 from sfao.gating.layout import layouts
 from sfao.gating.memory import Memory, make_block
 from sfao.gating.options import DEFAULTS, FIXED, MEMORY_DTYPES, check_options
@@ -15,8 +15,6 @@ from sfao.optim.gradients import LayerGradient
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
-
-COUNTED = (*(str(decision) for decision in Decision), "zero")
 
 
 def layer_groups(model: nn.Module) -> list[dict[str, Any]]:
@@ -137,7 +135,8 @@ class Layer:
         )
 
     def follow(self, gradient: LayerGradient) -> None:
-        """Bring the memory to the device of the gradient, should the model have moved."""
+        """Bring the memory to the device of the gradient, and into its order, should the model have moved."""
         device = gradient.present[0].device
         if self.memory.device != device:
             self.memory.to(device)
+        self.memory.arrange(gradient.channels_last)

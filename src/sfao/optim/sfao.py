@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Unpack
 
-from torch import nn
+from torch import Tensor, nn
 
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
@@ -63,10 +63,9 @@ class SFAO(Descent):
         super().add_param_group(group)
         self.gate.add_group(group)
 
-    def descend(self) -> None:
+    def descend(self, sound: Tensor | None = None) -> None:
         """Gate the gradients, then move every parameter along what has become of its own."""
-        self.gate.apply()
-        super().descend()
+        super().descend(self.gate.apply())
 
     # -- Memory ----------------------------------------------------------------------------------------
 

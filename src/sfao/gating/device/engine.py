@@ -1,0 +1,211 @@
+"""Cosines, decisions and projections of all layers at once, on the device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log10
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfao.gating.block import Matrices
+from sfao.gating.decision import ACCEPTED, DISCARDED, PROJECTED, ZERO, decision_code
+from sfao.gating.device.kernels import CLEAR, KEEP, PROJECT
+from sfao.gating.device.launches import Launches, Norms
+from sfao.gating.device.tables import Kind, Piece, pieces_of
+from sfao.gating.memory import ORTHOGONALITY, Memory
+from sfao.gating.products import by_block
+
+#: What one pass leaves of a direction, relative to what it removed, divided by the smallest singular value.
+PASS_ERROR = 1e-6
+MAX_PASSES = 12
+SMALLEST = 1e-300
+
+
+@dataclass(frozen=True)
+class Member:
+    """A layer: its memory, the options of its group, and its gradients as matrices, None where there is none."""
+
+    memory: Memory
+    options: dict[str, Any]
+    gradients: Matrices
+
+
+class DeviceGate:
+    """The gate over some layers, for as long as their memories and the set of their gradients stay as they are.
+
+    `run` turns the gradients into the updates, in place. Nothing in it waits for the device: what was decided stays
+    there until somebody asks.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._options = [member.options for member in members]
+        self.device = next(g.device for member in members for g in member.gradients if g is not None)
+        present = [[g for g in member.gradients if g is not None] for member in members]
+        gradients = [g for of_layer in present for g in of_layer]
+        owners = [layer for layer, of_layer in enumerate(present) for _ in of_layer]
+        held = [len(member.memory) for member in members]
+        self._sampled = [min(member.options["samples"], count) for member, count in zip(members, held, strict=True)]
+        self.samples = any(some < count for some, count in zip(self._sampled, held, strict=True))
+        layers, capacity = len(members), max(1, *held)
+        self._launches, rest = self._make_launches(members, held, gradients)
+        self._norms = Norms(gradients, owners, rest)
+        self._remembers = self._column([count > 0 for count in held])
+        self._looked_at = self._column([some == count for some, count in zip(self._sampled, held, strict=True)])
+        self._sample_mask = torch.arange(capacity, device=self.device) < self._column(self._sampled)[:, None]
+        self.sample = torch.arange(capacity, dtype=torch.int32).repeat(layers, 1).to(self.device)
+        self._inverse_norms = torch.zeros(layers, capacity, dtype=torch.float64, device=self.device)
+        self._spans_all = self._column([False] * layers)
+        self._first, self._second, self.passes = self._solvers(members, capacity)
+        self.thresholds = self.new_thresholds().to(self.device)
+        self._absolute = self._column([member.options["cosine"] == "absolute" for member in members])
+        #: What the last run saw and did: a code a layer, the cosine that decided, the norms, whether all was finite.
+        self.codes = torch.zeros(layers, dtype=torch.int64, device=self.device)
+        self.cosines = torch.zeros(layers, dtype=torch.float64, device=self.device)
+        self.norms = torch.zeros(layers, dtype=torch.float64, device=self.device)
+        self.sound = torch.ones((), dtype=torch.bool, device=self.device)
+        #: Decisions counted since this gate was made, and the first step whose gradient was not finite, by layer.
+        self.counts = torch.zeros(layers, 4, dtype=torch.int64, device=self.device)
+        self.broken = torch.zeros(layers, dtype=torch.bool, device=self.device)
+
+    # -- Every step ------------------------------------------------------------------------------------
+
+    def new_thresholds(self) -> Tensor:
+        """Accept above, discard below and strictness of every layer, as the options say now."""
+        names = ("accept_above", "discard_below", "strict")
+        return torch.tensor(
+            [[float(options[name]) for name in names] for options in self._options], dtype=torch.float64
+        )
+
+    def point_at(self, addresses: Sequence[int]) -> None:
+        """Work on gradients, of the same shapes, at these addresses from now on."""
+        self._norms.point_at(addresses)
+        for launches in self._launches:
+            launches.point_at(addresses)
+
+    def run(self) -> None:
+        """Decide on every layer and make its gradient the update; if one is not finite, make all of them zero."""
+        norms = self._norms.norms()
+        finite = norms.isfinite()
+        sound = finite.all()
+        zero = norms < SMALLEST
+        roots = torch.where(zero | ~finite, 0.0, norms.rsqrt()).float()
+        norms32 = norms.float()
+
+        looking = (self._remembers & ~zero & sound).int()
+        cosines = self._dots(roots, looking, self.sample if self.samples else None)
+        largest, smallest = self._extremes(cosines)
+        accept, discard, strict = self.thresholds.unbind(1)
+        codes = decision_code(largest, smallest, accept, discard, strict)
+        codes = torch.where(zero, ZERO, torch.where(self._remembers, codes, ACCEPTED))
+        projecting = (codes == PROJECTED) & sound
+
+        dots = cosines
+        if self.samples:
+            dots = torch.where(
+                self._looked_at[:, None], cosines, self._dots(roots, (projecting & ~self._looked_at).int())
+            )
+        weights = self._weights(dots, projecting)
+        cleared = (codes == DISCARDED) | (projecting & self._spans_all) | ~sound
+        actions = torch.where(cleared, CLEAR, torch.where(projecting, PROJECT, KEEP)).int()
+        self._update(actions, norms32, weights)
+        again = projecting & ~cleared & self._rounds(dots, weights)
+        for _ in range(self.passes):
+            weights = self._weights(self._dots(roots, again.int()), again)
+            self._update(torch.where(again, PROJECT, KEEP).int(), norms32, weights)
+        self._norms.clear_rest(sound)
+
+        self.sound.copy_(sound)
+        self.norms.copy_(norms)
+        self.cosines.copy_(largest)
+        self.codes.copy_(codes)
+        self.broken |= ~finite
+        self.counts += torch.nn.functional.one_hot(codes, 4) * sound
+
+    def _dots(self, roots: Tensor, wanted: Tensor, sample: Tensor | None = None) -> Tensor:
+        parts = [launches.dots(roots, wanted, sample) for launches in self._launches]
+        if not parts:
+            return self._inverse_norms
+        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0].clone()
+
+    def _update(self, actions: Tensor, norms: Tensor, weights: Tensor) -> None:
+        for launches in self._launches:
+            launches.update(actions, norms, weights)
+
+    def _extremes(self, dots: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest cosine, signed or absolute, and the smallest signed one, of the directions looked at."""
+        inverse = self._inverse_norms.gather(1, self.sample.long()) if self.samples else self._inverse_norms
+        cosines = (dots * inverse).clamp(-1.0, 1.0)
+        counted = self._sample_mask & (inverse > 0)
+        none = ~counted.any(1)
+        smallest = cosines.masked_fill(~counted, 2.0).amin(1)
+        largest = cosines.masked_fill(~counted, -2.0).amax(1)
+        largest = torch.where(self._absolute, torch.maximum(largest, -smallest), largest)
+        return largest.masked_fill(none, 1.0), smallest.masked_fill(none, 1.0)
+
+    def _weights(self, dots: Tensor, wanted: Tensor) -> Tensor:
+        """The weights of the directions in the projections that are wanted, 0 elsewhere."""
+        solved = torch.bmm(self._second, torch.bmm(self._first, dots[:, :, None]))[:, :, 0]
+        return torch.where(wanted[:, None], solved, 0.0).float()
+
+    def _rounds(self, dots: Tensor, weights: Tensor) -> Tensor:
+        """Whether rounding may show in what is left: the gradients have norm 1 here."""
+        left = (1 - (dots * weights).sum(1)).clamp(min=0).sqrt()
+        size = 1 + weights.abs().sum(1)
+        return self._orthogonal & (torch.finfo(torch.float32).eps * size > ORTHOGONALITY * left)
+
+    # -- Once ------------------------------------------------------------------------------------------
+
+    def _column(self, values: Sequence[Any]) -> Tensor:
+        return torch.tensor(values).to(self.device)
+
+    def _make_launches(
+        self, members: Sequence[Member], held: list[int], gradients: list[Tensor]
+    ) -> tuple[list[Launches], list[int]]:
+        """A launch for every kind of piece, and the gradients, by number, that none reaches."""
+        numbers = iter(range(len(gradients)))
+        kinds: dict[Kind, list[Piece]] = {}
+        addresses = [gradient.data_ptr() for gradient in gradients]
+        reached = set()
+        for layer, member in enumerate(members):
+            numbered = [None if gradient is None else next(numbers) for gradient in member.gradients]
+            if not held[layer]:
+                continue
+            for block, part in by_block(member.memory.blocks, numbered):
+                for piece in pieces_of(layer, block, part):
+                    kinds.setdefault(piece.kind(addresses[piece.gradient]), []).append(piece)
+                    reached.add(piece.gradient)
+        launches = [Launches(kind, pieces, addresses, held, self._sampled) for kind, pieces in kinds.items()]
+        return launches, [number for number in range(len(gradients)) if number not in reached]
+
+    def _solvers(self, members: Sequence[Member], capacity: int) -> tuple[Tensor, Tensor, int]:
+        """Matrices of all layers with weights = second (first dots), and how often a projection may need repeating."""
+        layers = len(members)
+        first = torch.zeros(layers, capacity, capacity, dtype=torch.float64, device=self.device)
+        second = torch.zeros_like(first)
+        orthogonal, passes = [False] * layers, 0
+        for layer, member in enumerate(members):
+            count = len(member.memory)
+            if not count:
+                continue
+            projection = member.memory.projection(member.gradients, member.options["projection"])
+            factors = projection.factors()
+            if factors is None:
+                raise ValueError(f"`projection` must be linear on a device, got {member.options['projection']!r}")
+            inner, outer = factors
+            first[layer, : len(inner), :count] = inner
+            second[layer, :count, : len(inner)] = outer
+            self._inverse_norms[layer, :count] = member.memory.inverse_norms(member.gradients)
+            orthogonal[layer] = projection.is_orthogonal
+            entries = sum(g.numel() for g in member.gradients if g is not None)
+            self._spans_all[layer] = projection.is_orthogonal and projection.rank >= entries
+            if projection.is_orthogonal:
+                passes = max(passes, _repeats(projection.smallest))
+        self._orthogonal = self._column(orthogonal)
+        return first, second, passes
+
+
+def _repeats(smallest: float) -> int:
+    """How many more passes bring a projection off directions with this smallest singular value to rounding."""
+    gain = -log10(PASS_ERROR / smallest) if smallest > PASS_ERROR else 0.5
+    return min(MAX_PASSES, max(1, ceil(6 / max(gain, 0.5))))

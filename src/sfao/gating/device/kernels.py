@@ -1,0 +1,249 @@
+"""Triton kernels over the pieces of all layers: inner products with the directions, and the update off them.
+
+A piece is the gradient of one parameter as a matrix. Its addresses and sizes are a row of a table (`PIECE` columns),
+and a program of a kernel is a row of another (`TILE` columns) that says which part of which piece it works on, so one
+launch serves all layers whatever their shapes. Gradients are scaled to norm 1 as they are read: twice by the inverse
+root of the norm, which is in the range of float32 where the inverse may not be.
+"""
+
+import triton
+import triton.language as tl
+
+#: Columns of the table of pieces: gradient, right factors (or directions), left factors, rows, columns, layer.
+PIECE = 6
+#: Columns of the table of tiles: piece, row, column, direction (or factor) each starts at.
+TILE = 4
+#: What is to be done with the gradient of a layer.
+KEEP, PROJECT, CLEAR = 0, 1, 2
+
+
+@triton.jit
+def _matrix(address, dtype: tl.constexpr, aligned: tl.constexpr):
+    pointer = address.to(tl.pointer_type(dtype))
+    return tl.multiple_of(pointer, 16) if aligned else pointer
+
+
+@triton.jit
+def _slots(sample, layer, numbers, counted, capacity, rank: tl.constexpr, sampled: tl.constexpr):
+    """The factors that `numbers` stand for: themselves, or those of the directions of the sample."""
+    if sampled:
+        chosen = tl.load(sample + layer * capacity + numbers // rank, mask=counted, other=0)
+        return chosen * rank + numbers % rank
+    return numbers
+
+
+@triton.jit
+def squares(partial, tiles, gradients, ENTRIES: tl.constexpr):
+    """partial[tile] = the sum of the squares of some entries of a gradient, in float64: whatever their size."""
+    tile = tl.program_id(0).to(tl.int64)
+    number = tl.load(tiles + tile * 2)
+    gradient = _matrix(tl.load(gradients + number * 3), tl.float32, False)
+    places = tl.load(tiles + tile * 2 + 1) + tl.arange(0, ENTRIES)
+    entries = tl.load(gradient + places, mask=places < tl.load(gradients + number * 3 + 1), other=0.0).to(tl.float64)
+    tl.store(partial + tile, tl.sum(entries * entries, axis=0))
+
+
+@triton.jit
+def layer_sums(sums, partial, segments, TILES: tl.constexpr):
+    """sums[layer] = the sum of its tiles, always in the same order."""
+    layer = tl.program_id(0)
+    begin = tl.load(segments + layer * 2)
+    end = tl.load(segments + layer * 2 + 1)
+    total = tl.zeros((TILES,), dtype=tl.float64)
+    for start in range(begin, end, TILES):
+        numbers = start + tl.arange(0, TILES)
+        total += tl.load(partial + numbers, mask=numbers < end, other=0.0)
+    tl.store(sums + layer, tl.sum(total, axis=0))
+
+
+@triton.jit
+def cleared(tiles, gradients, sound, ENTRIES: tl.constexpr):
+    """Gradients to zero, unless all is sound."""
+    if tl.load(sound) != 0:
+        return
+    tile = tl.program_id(0).to(tl.int64)
+    number = tl.load(tiles + tile * 2)
+    gradient = _matrix(tl.load(gradients + number * 3), tl.float32, False)
+    places = tl.load(tiles + tile * 2 + 1) + tl.arange(0, ENTRIES)
+    nothing = tl.zeros((ENTRIES,), dtype=tl.float32)
+    tl.store(gradient + places, nothing, mask=places < tl.load(gradients + number * 3 + 1))
+
+
+@triton.jit
+def factored_dots(
+    partial, tiles, pieces, roots, wanted, sample, counts, capacity,
+    rank: tl.constexpr, sampled: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
+):  # fmt: skip
+    """partial[tile, f] = sum over some rows of left[f] . (gradient right[f])."""
+    tile = tl.program_id(0).to(tl.int64)
+    piece = tl.load(tiles + tile * 4).to(tl.int64)
+    layer = tl.load(pieces + piece * 6 + 5)
+    if tl.load(wanted + layer) == 0:
+        return
+    height = tl.load(pieces + piece * 6 + 3)
+    width = tl.load(pieces + piece * 6 + 4)
+    if aligned:
+        width = tl.multiple_of(width, 4)
+    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
+    right = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
+    left = _matrix(tl.load(pieces + piece * 6 + 2), dtype, False)
+    root = tl.load(roots + layer)
+
+    rows = tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)
+    factors = tl.load(tiles + tile * 4 + 3) + tl.arange(0, FACTORS)
+    there = rows < height
+    counted = factors < tl.load(counts + layer) * rank
+    slots = _slots(sample, layer, factors, counted, capacity, rank, sampled).to(tl.int64)
+    images = tl.zeros((FACTORS, ROWS), dtype=tl.float32)
+    rows = rows.to(tl.int64)
+    for start in range(0, width, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
+        inside = columns < width
+        g = tl.load(
+            gradient + rows[:, None] * width + columns[None, :], mask=there[:, None] & inside[None, :], other=0.0
+        )
+        r = tl.load(
+            right + slots[:, None] * width + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0
+        )
+        images = tl.dot(r.to(tl.float32), tl.trans(g * root * root), images, input_precision=precision)
+    lefts = tl.load(left + slots[:, None] * height + rows[None, :], mask=counted[:, None] & there[None, :], other=0.0)
+    sums = tl.sum(images * lefts.to(tl.float32), axis=1)
+    tl.store(partial + tile * FACTORS + tl.arange(0, FACTORS), sums)
+
+
+@triton.jit
+def dense_dots(
+    partial, tiles, pieces, roots, wanted, sample, counts, capacity,
+    sampled: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr,
+    COLUMNS: tl.constexpr, FACTORS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """partial[tile, k] = direction k . gradient over some columns, for the FACTORS directions of the tile."""
+    tile = tl.program_id(0).to(tl.int64)
+    piece = tl.load(tiles + tile * 4).to(tl.int64)
+    layer = tl.load(pieces + piece * 6 + 5)
+    if tl.load(wanted + layer) == 0:
+        return
+    width = tl.load(pieces + piece * 6 + 4)
+    if aligned:
+        width = tl.multiple_of(width, 4)
+    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
+    directions = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
+    root = tl.load(roots + layer)
+    columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
+    inside = columns < width
+    g = tl.load(gradient + columns, mask=inside, other=0.0) * root * root
+    first = tl.load(tiles + tile * 4 + 3)
+    count = tl.load(counts + layer)
+    for start in range(0, FACTORS, GROUP):
+        numbers = first + start + tl.arange(0, GROUP)
+        counted = numbers < count
+        slots = _slots(sample, layer, numbers, counted, capacity, 1, sampled).to(tl.int64)
+        b = tl.load(
+            directions + slots[:, None] * width + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0
+        )
+        sums = tl.sum(b.to(tl.float32) * g[None, :], axis=1)
+        tl.store(partial + tile * FACTORS + start + tl.arange(0, GROUP), sums)
+
+
+@triton.jit
+def gathered(dots, partial, segments, wanted, pitch, FACTORS: tl.constexpr, TILES: tl.constexpr):
+    """dots[layer, f] = the sum of a segment of tiles, in float64 and always in the same order."""
+    segment = tl.program_id(0).to(tl.int64)
+    layer = tl.load(segments + segment * 4)
+    if tl.load(wanted + layer) == 0:
+        return
+    first = tl.load(segments + segment * 4 + 1)
+    begin = tl.load(segments + segment * 4 + 2)
+    end = tl.load(segments + segment * 4 + 3)
+    factors = tl.arange(0, FACTORS)
+    total = tl.zeros((FACTORS,), dtype=tl.float64)
+    for start in range(begin, end, TILES):
+        numbers = start + tl.arange(0, TILES)
+        values = tl.load(
+            partial + numbers[:, None] * FACTORS + factors[None, :], mask=numbers[:, None] < end, other=0.0
+        )
+        total += tl.sum(values.to(tl.float64), axis=0)
+    tl.store(dots + layer * pitch + first + factors, total, mask=first + factors < pitch)
+
+
+@triton.jit
+def factored_update(
+    tiles, pieces, actions, norms, weights, counts, capacity,
+    rank: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
+):  # fmt: skip
+    """gradient -= norm * sum over f of weight[f // rank] left[f] right[f], or 0, or untouched."""
+    tile = tl.program_id(0).to(tl.int64)
+    piece = tl.load(tiles + tile * 4).to(tl.int64)
+    layer = tl.load(pieces + piece * 6 + 5)
+    action = tl.load(actions + layer)
+    if action == 0:
+        return
+    height = tl.load(pieces + piece * 6 + 3)
+    width = tl.load(pieces + piece * 6 + 4)
+    if aligned:
+        width = tl.multiple_of(width, 4)
+    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
+    rows = (tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)).to(tl.int64)
+    columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
+    there, inside = rows < height, columns < width
+    place = gradient + rows[:, None] * width + columns[None, :]
+    within = there[:, None] & inside[None, :]
+    if action == 2:
+        tl.store(place, tl.zeros((ROWS, COLUMNS), dtype=tl.float32), mask=within)
+        return
+    right = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
+    left = _matrix(tl.load(pieces + piece * 6 + 2), dtype, False)
+    total = tl.load(counts + layer) * rank
+    combination = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for start in range(0, total, FACTORS):
+        factors = start + tl.arange(0, FACTORS)
+        counted = factors < total
+        w = tl.load(weights + layer * capacity + factors // rank, mask=counted, other=0.0)
+        lefts = tl.load(
+            left + factors[:, None] * height + rows[None, :], mask=counted[:, None] & there[None, :], other=0.0
+        )
+        r = tl.load(
+            right + factors[:, None] * width + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0
+        )
+        scaled = tl.trans(lefts.to(tl.float32) * w[:, None])
+        combination = tl.dot(scaled, r.to(tl.float32), combination, input_precision=precision)
+    g = tl.load(place, mask=within, other=0.0)
+    tl.store(place, g - combination * tl.load(norms + layer), mask=within)
+
+
+@triton.jit
+def dense_update(
+    tiles, pieces, actions, norms, weights, counts, capacity,
+    dtype: tl.constexpr, aligned: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """gradient -= norm * sum over k of weight[k] direction[k], or 0, or untouched."""
+    tile = tl.program_id(0).to(tl.int64)
+    piece = tl.load(tiles + tile * 4).to(tl.int64)
+    layer = tl.load(pieces + piece * 6 + 5)
+    action = tl.load(actions + layer)
+    if action == 0:
+        return
+    width = tl.load(pieces + piece * 6 + 4)
+    if aligned:
+        width = tl.multiple_of(width, 4)
+    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
+    columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
+    inside = columns < width
+    if action == 2:
+        tl.store(gradient + columns, tl.zeros((COLUMNS,), dtype=tl.float32), mask=inside)
+        return
+    directions = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
+    count = tl.load(counts + layer)
+    combination = tl.zeros((COLUMNS,), dtype=tl.float32)
+    for start in range(0, count, GROUP):
+        numbers = (start + tl.arange(0, GROUP)).to(tl.int64)
+        counted = numbers < count
+        w = tl.load(weights + layer * capacity + numbers, mask=counted, other=0.0)
+        b = tl.load(
+            directions + numbers[:, None] * width + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0
+        )
+        combination += tl.sum(b.to(tl.float32) * w[:, None], axis=0)
+    g = tl.load(gradient + columns, mask=inside, other=0.0)
+    tl.store(gradient + columns, g - combination * tl.load(norms + layer), mask=inside)

@@ -1,0 +1,137 @@
+"""The kernels, launched over all pieces of one kind."""
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sfao.gating.device import kernels
+from sfao.gating.device.tables import Kind, Piece, Tiling, dot_tiles, entry_tiles, layer_segments, update_tiles
+from sfao.gating.transfer import send
+
+DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
+#: Three products of tensor-float-32 parts: as exact as float32, at the speed of tensor cores.
+PRECISION = "tf32x3"
+# Sizes of tiles, found by trying on an H200.
+DOT_ROWS, DOT_COLUMNS, DOT_FACTORS = 64, 32, 64
+SAMPLE_FACTORS = 16
+UPDATE_ROWS, UPDATE_COLUMNS, UPDATE_FACTORS = 64, 128, 32
+DENSE_COLUMNS, DENSE_GROUP, DENSE_FACTORS = 1024, 8, 256
+GATHERED_TILES = 32
+ENTRIES = 8192
+
+
+class Norms:
+    """Norms of the gradients of layers, wherever they lie and however large or small their entries are."""
+
+    def __init__(self, gradients: Sequence[Tensor], layers: Sequence[int], rest: Sequence[int]) -> None:
+        """`layers` says to which layer each gradient belongs, `rest` which ones, by number, no other launch reaches."""
+        self._entries = [gradient.numel() for gradient in gradients]
+        self._layers, self._rest = list(layers), list(rest)
+        device = gradients[0].device
+        self._table = torch.zeros(len(gradients), 3, dtype=torch.int64, device=device)
+        self._rest_table = torch.zeros(len(self._rest), 3, dtype=torch.int64, device=device)
+        self._tiles = entry_tiles(self._entries, ENTRIES, device)
+        self._rest_tiles = entry_tiles([self._entries[number] for number in self._rest], ENTRIES, device)
+        self._segments = layer_segments(self._entries, self._layers, ENTRIES, device)
+        self._partial = torch.empty(len(self._tiles), dtype=torch.float64, device=device)
+        self.point_at([gradient.data_ptr() for gradient in gradients])
+
+    def point_at(self, addresses: Sequence[int]) -> None:
+        rows = [list(row) for row in zip(addresses, self._entries, self._layers, strict=True)]
+        send(torch.tensor(rows, dtype=torch.int64), self._table)
+        if self._rest:
+            send(torch.tensor([rows[number] for number in self._rest], dtype=torch.int64), self._rest_table)
+
+    def norms(self) -> Tensor:
+        """One a layer, in float64; not finite if an entry is not."""
+        sums = torch.empty(len(self._segments), dtype=torch.float64, device=self._partial.device)
+        kernels.squares[(len(self._tiles),)](self._partial, self._tiles, self._table, ENTRIES=ENTRIES, num_warps=8)
+        kernels.layer_sums[(len(self._segments),)](sums, self._partial, self._segments, TILES=256)
+        return sums.sqrt()
+
+    def clear_rest(self, sound: Tensor) -> None:
+        """Zero the gradients of the rest, unless all is sound."""
+        if self._rest:
+            kernels.cleared[(len(self._rest_tiles),)](self._rest_tiles, self._rest_table, sound.int(), ENTRIES=ENTRIES)
+
+
+class Launches:
+    """What is done with the pieces of one kind: inner products with a sample or with all, and the update."""
+
+    def __init__(
+        self, kind: Kind, pieces: Sequence[Piece], addresses: Sequence[int], held: Sequence[int], sampled: Sequence[int]
+    ) -> None:
+        """`held` directions are in each layer, of which `sampled` are looked at first."""
+        self.kind = kind
+        self._pieces = list(pieces)
+        self._device = pieces[0].right.device
+        self._held, self._sampled = self._column(held), self._column(sampled)
+        self._capacity = max(held)
+        self._table = torch.zeros(len(self._pieces), 6, dtype=torch.int64, device=self._device)
+        self.point_at(addresses)
+        self._dots = torch.zeros(len(held), self._capacity * kind.rank, dtype=torch.float64, device=self._device)
+        self._all = self._tiling(held)
+        self._some = self._tiling(sampled)
+        rows, columns = (UPDATE_ROWS, UPDATE_COLUMNS) if kind.factored else (1, DENSE_COLUMNS)
+        self._updates = update_tiles(self._pieces, rows, columns, self._device)
+        entries = max(len(tiling.tiles) * tiling.step for tiling in (self._all, self._some))
+        self._partial = torch.empty(entries, dtype=torch.float32, device=self._device)
+
+    def point_at(self, addresses: Sequence[int]) -> None:
+        """Let the gradients be at these addresses from now on."""
+        rows = [piece.row(addresses[piece.gradient]) for piece in self._pieces]
+        send(torch.tensor(rows, dtype=torch.int64), self._table)
+
+    def dots(self, roots: Tensor, wanted: Tensor, sample: Tensor | None = None) -> Tensor:
+        """Inner products of the scaled gradients of the wanted layers, with all directions or with the sample.
+
+        What is not wanted keeps the value it had.
+        """
+        tiling = self._all if sample is None else self._some
+        counts = self._held if sample is None else self._sampled
+        index = counts if sample is None else sample
+        kind, grid = self.kind, (len(tiling.tiles),)
+        shared = (self._partial, tiling.tiles, self._table, roots, wanted, index, counts, self._capacity)
+        common = {"sampled": sample is not None, "dtype": DTYPES[kind.dtype], "aligned": kind.aligned}
+        if kind.factored:
+            kernels.factored_dots[grid](
+                *shared, rank=kind.rank, precision=PRECISION, **common,
+                ROWS=DOT_ROWS, COLUMNS=DOT_COLUMNS, FACTORS=tiling.step, num_warps=4, num_stages=3,
+            )  # fmt: skip
+        else:
+            kernels.dense_dots[grid](
+                *shared, **common, COLUMNS=DENSE_COLUMNS, FACTORS=tiling.step, GROUP=DENSE_GROUP, num_warps=4
+            )
+        kernels.gathered[(len(tiling.segments),)](
+            self._dots, self._partial, tiling.segments, wanted, self._dots.shape[1],
+            FACTORS=tiling.step, TILES=GATHERED_TILES, num_warps=4,
+        )  # fmt: skip
+        return self._dots.view(len(self._dots), self._capacity, kind.rank).sum(2) if kind.rank > 1 else self._dots
+
+    def update(self, actions: Tensor, norms: Tensor, weights: Tensor) -> None:
+        """Project, clear or leave alone the gradients of every layer, as its action says."""
+        kind, grid = self.kind, (len(self._updates),)
+        shared = (self._updates, self._table, actions, norms, weights, self._held, self._capacity)
+        common = {"dtype": DTYPES[kind.dtype], "aligned": kind.aligned}
+        if kind.factored:
+            kernels.factored_update[grid](
+                *shared, rank=kind.rank, precision=PRECISION, **common,
+                ROWS=UPDATE_ROWS, COLUMNS=UPDATE_COLUMNS, FACTORS=UPDATE_FACTORS, num_warps=4, num_stages=3,
+            )  # fmt: skip
+        else:
+            kernels.dense_update[grid](*shared, **common, COLUMNS=DENSE_COLUMNS, GROUP=DENSE_GROUP, num_warps=4)
+
+    def _tiling(self, directions: Sequence[int]) -> Tiling:
+        factors = [count * self.kind.rank for count in directions]
+        most = triton.next_power_of_2(max(factors))
+        if self.kind.factored:
+            step, rows, columns = min(DOT_FACTORS, max(SAMPLE_FACTORS, most)), DOT_ROWS, None
+        else:
+            step, rows, columns = min(DENSE_FACTORS, max(DENSE_GROUP, most)), 1, DENSE_COLUMNS
+        return dot_tiles(self._pieces, factors, rows, columns, step, self._device)
+
+    def _column(self, values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32).to(self._device)
