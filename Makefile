@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types tests bench clean
+.PHONY: demo test lint types tests bench reproduction clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -23,6 +23,10 @@ tests: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/step_time.py
+
+# The results page, from the records beside it.
+reproduction: $(INSTALLED)
+	$(BIN)/python docs/make_reproduction.py
 
 # torch goes first: pinned, so that nothing pulls in another build of it.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -55,6 +55,8 @@ def test_settings_of_the_command(text, parsed):
         ({"model.name": "resnet"}, "`model.name` must be one of mlp, cnn, wrn-28-10, got 'resnet'"),
         ({"model.hiden": 3}, "`hiden` is no option (did you mean 'hidden'?)"),
         ({"evaluate": "validation"}, "`evaluate: validation` needs examples held out"),
+        ({"fraction": 0}, "`fraction`: input should be greater than 0, got 0"),
+        ({"fraction": 1.5}, "`fraction`: input should be less than or equal to 1, got 1.5"),
         ({"momentum": 1}, "`momentum`: input should be less than 1, got 1"),
         ({"lr": float("inf")}, "`lr`: input should be a finite number, got inf"),
     ],

@@ -24,3 +24,12 @@ def test_settings_override_a_preset():
 def test_an_unknown_preset():
     with pytest.raises(ConfigError, match="did you mean 'released'"):
         configure("split-mnist", "sgd", preset="relased")
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+@pytest.mark.parametrize("method", ["ewc", "si"])
+@pytest.mark.parametrize("benchmark", ["split-mnist", "permuted-mnist", "split-cifar10"])
+def test_where_the_paper_names_no_strength_the_recommended_one_is_taken(preset, method, benchmark):
+    ours, theirs = (configure(benchmark, method, preset=name) for name in ("recommended", preset))
+    assert theirs.options == ours.options
+    assert "the recommended preset's" in preset_source(preset, method, benchmark)

@@ -233,3 +233,42 @@ def test_validation_is_evaluated_when_asked(tmp_path):
     one, other = execute(held, tmp_path / "a"), execute(tested, tmp_path / "b")
     assert one.weights_sha256 == other.weights_sha256
     assert one.accuracy_matrix != other.accuracy_matrix
+
+
+def test_a_slice_is_learnt_from_and_recorded(tmp_path):
+    record = execute(config(fraction=0.1), tmp_path / "run")
+    assert record.steps == 2 * 5  # two tasks of five classes, 40 images each
+    assert record.data == {"name": "mnist-5k", "train": 400, "test": 1000, "complete": False, "embedded": True}
+    assert record.config["fraction"] == 0.1
+
+
+def test_what_a_run_held_is_recorded(tmp_path):
+    options = {"options.target": "loss", "options.directions": None, "options.storage": "dense"}
+    record = execute(config("ogd", **options), tmp_path / "run")
+    assert record.parameters == 784 * 16 + 16 + 16 * 5 + 5
+    assert record.directions == 100  # fifty batches of each of the two tasks
+    assert record.memory_bytes == 100 * record.parameters * 4
+
+
+def test_a_state_too_large_for_a_checkpoint_leaves_the_last_that_was_not(tmp_path, monkeypatch):
+    from sfao.experiment import run
+    from sfao.experiment.checkpoint import load_checkpoint
+
+    whole = execute(config("ogd"), tmp_path / "whole")
+    monkeypatch.setattr(run, "CHECKPOINT_BYTES", 1000)  # less than one direction
+    folder = tmp_path / "parts"
+    with pytest.raises(Interrupted):
+        execute(config("ogd"), folder, stopping=StopAt(folder, 20))
+    with pytest.raises(Interrupted):
+        execute(config("ogd"), folder, resume=True, stopping=StopAt(folder, 80))
+    assert load_checkpoint(folder).state["position"]["steps"] == 20
+    assert execute(config("ogd"), folder, resume=True).weights_sha256 == whole.weights_sha256
+
+
+def test_a_setting_that_came_later_does_not_keep_an_older_run_from_being_known(tmp_path):
+    first = execute(config(), tmp_path / "run")
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if "fraction" not in line))
+    assert execute(config(), tmp_path / "run") == first
+    with pytest.raises(FolderError, match=r"`fraction` is 1\.0 there and 0\.5 here"):
+        execute(config(fraction=0.5), tmp_path / "run")

@@ -103,6 +103,16 @@ def test_without_a_capacity_the_memory_grows_by_the_directions_of_every_task():
     assert run.memory_bytes == 21 * parameters * 4
 
 
+@pytest.mark.parametrize(("target", "a_task"), [("loss", 5), ("logit", 40)])
+def test_without_a_number_every_batch_or_every_example_is_stored(target, a_task):
+    tasks = stream()
+    run = method("ogd", tasks, {"directions": None, "target": target})
+    assert run.directions == 0
+    play(run, events(tasks))
+    assert run.directions == len(stored(run)) == 3 * a_task
+    assert run.memory_bytes == 3 * a_task * 152 * 4
+
+
 def test_with_a_capacity_the_tasks_share_it():
     tasks = stream()
     run = method("ogd", tasks, {"directions": 7, "capacity": 6})
@@ -136,6 +146,7 @@ def test_by_layer_every_layer_is_orthogonal_to_its_own():
     [
         ({"directions": 9}, "domain", "mlp"),
         ({"directions": 9, "target": "loss"}, "class", "mlp"),
+        ({"directions": None, "target": "loss"}, "domain", "mlp"),
         ({"directions": 9, "capacity": 12, "storage": "factored"}, "task", "mlp"),
         ({"directions": 5, "granularity": "layer", "target": "average"}, "task", "cnn"),
     ],

@@ -91,6 +91,7 @@ def test_without_a_baseline_there_is_no_test():
         {"data": {**EMBEDDED, "embedded": False}},
         {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "tasks": 2}},
         {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "evaluate": "validation"}},
+        {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "fraction": 0.1}},
     ],
 )
 def test_what_must_not_be_compared_is_never_averaged(other):
@@ -106,6 +107,8 @@ def test_one_group_needs_no_notice():
 def test_data_that_is_not_the_whole_set_is_named():
     assert "embedded digits" in only_group([record("sgd", 0)]).caveat
     assert "a part of mnist, 600 training images" in only_group([record("sgd", 0, data=PART)]).caveat
+    part = record("sgd", 0, data=PART, config={"fraction": 0.01})
+    assert only_group([part]).caveat.startswith("On a slice of mnist, 600 training images")
     assert only_group([record("sgd", 0, data=FULL)]).caveat == ""
     assert "embedded digits" in text([record("sgd", 0)])
 

@@ -50,14 +50,18 @@ class Line:
             self.state, self.detail = event.status, ending(event)
 
     @property
+    def name(self) -> str:
+        """The method and, where the folder tells it, the variant: sfao-accept0.90."""
+        return self.job.folder.name.removesuffix(f"-{self.job.config.seed}")
+
+    @property
     def cells(self) -> tuple[RenderableType, ...]:
-        config = self.job.config
         running = self.state == "running"
         shown = ProgressBar(total=1.0, completed=self.share, width=20) if running else Text("")
         style = STYLES[self.state]
         return (
-            config.method,
-            f"seed {config.seed}",
+            self.name,
+            f"seed {self.job.config.seed}",
             Text(self.state, style),
             shown,
             Text(self.detail, overflow="ellipsis"),
@@ -65,8 +69,7 @@ class Line:
 
     @property
     def plain(self) -> str:
-        config = self.job.config
-        return f"{config.method} seed {config.seed}: {self.state}{': ' * bool(self.detail)}{self.detail}"
+        return f"{self.name} seed {self.job.config.seed}: {self.state}{': ' * bool(self.detail)}{self.detail}"
 
 
 def progress(update: Update) -> str:

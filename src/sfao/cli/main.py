@@ -7,6 +7,7 @@ from sfao.cli.data import data
 from sfao.cli.demo import demo
 from sfao.cli.list import list_all
 from sfao.cli.report import report
+from sfao.cli.reproduce import reproduce
 from sfao.cli.run import run
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(compare)
 app.command()(report)
+app.command()(reproduce)
 app.command("list")(list_all)
 app.add_typer(data, name="data")
 

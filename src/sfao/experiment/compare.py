@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from sfao.benchmarks.slicing import sliced
 from sfao.benchmarks.sources import Dataset, load_dataset
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.config import read_yaml
@@ -125,7 +126,7 @@ def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:
         seed=config.seed,
         status="failed",
         error=failure.error,
-        data=describe(dataset),
+        data=describe(sliced(dataset, config.fraction)),
         config=config.model_dump(),
         versions=versions(config.device),
     )

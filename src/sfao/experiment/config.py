@@ -45,6 +45,8 @@ class RunConfig(BaseModel):
     scenario: Literal["domain", "task", "class"] = "domain"
     tasks: int | None = Field(None, ge=1)
     order: str | list[int] | None = None
+    #: How much of every class's training examples there is to learn from.
+    fraction: float = Field(1.0, gt=0, le=1)
     validation: float = Field(0.0, ge=0, lt=1)
     evaluate: Literal["test", "validation"] = "test"
     model: ModelConfig

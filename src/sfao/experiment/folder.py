@@ -80,12 +80,14 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     if not (folder / CONFIG).exists():
         raise FolderError(f"`out` must be new or hold a run, but {folder} holds other files")
     held, wanted = read_yaml(folder / CONFIG), config.model_dump()
-    differing = [name for name in wanted if held.get(name) != wanted[name]]
+    # A setting that did not exist yet when the run was begun had the value that is its default now.
+    held = {**{name: field.default for name, field in RunConfig.model_fields.items()}, **held}
+    differing = [name for name in wanted if held[name] != wanted[name]]
     if differing:
         name = differing[0]
         raise FolderError(
             f"`out` must be new or hold this run, but {folder} holds another: "
-            f"`{name}` is {held.get(name)!r} there and {wanted[name]!r} here"
+            f"`{name}` is {held[name]!r} there and {wanted[name]!r} here"
         )
     unfinished = any((folder / name).exists() for name in (LATEST, PREVIOUS)) and not (folder / RECORD).exists()
     if unfinished and not resume:

@@ -31,6 +31,10 @@ class Record:
     metrics: dict[str, float] = field(default_factory=dict)
     decisions: dict[str, dict[str, int]] = field(default_factory=dict)
     memory_bytes: int = 0
+    #: Stored directions of methods that hold any, those of the layer that holds most.
+    directions: int = 0
+    #: Of the model.
+    parameters: int = 0
     seconds: float = 0.0
     step_ms: float = 0.0
     steps: int = 0
@@ -76,6 +80,7 @@ def weights_digest(model: nn.Module) -> str:
 
 def versions(device: str) -> dict[str, str]:
     """What the numbers were made with."""
+    gpu = {"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     return {
         "sfao": version("sfao"),
         "torch": torch.__version__,
@@ -83,4 +88,5 @@ def versions(device: str) -> dict[str, str]:
         "machine": platform.machine(),
         "device": device,
         "threads": str(torch.get_num_threads()),
+        **gpu,
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from sfao.benchmarks.seeding import seeded
+from sfao.benchmarks.slicing import sliced
 from sfao.benchmarks.sources import Dataset
 from sfao.benchmarks.suite import make_stream
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
@@ -28,6 +29,10 @@ from sfao.optim.gated_layers import NonFiniteGradient
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
+#: A save must not take more than this share of the time between two of them.
+CHECKPOINT_SHARE = 0.1
+#: A method that holds more bytes is not saved: packing and sealing takes several times as much, and two are kept.
+CHECKPOINT_BYTES = 2**30
 
 
 @dataclass
@@ -73,11 +78,11 @@ class Run:
         self.config = config
         self.folder = folder
         self.checkpoint_seconds = checkpoint_seconds
-        self.dataset = dataset
+        self.dataset = sliced(dataset, config.fraction)
         self.device = usable_device(config.device)
         self.stream = make_stream(
             config.benchmark,
-            dataset,
+            self.dataset,
             tasks=config.tasks,
             scenario=config.scenario,
             seed=config.seed,
@@ -104,6 +109,7 @@ class Run:
         self._resume()
         self._telemetry = Telemetry(self.folder, self.position.telemetry)
         self._started = self._saved = time.monotonic()
+        self._interval = self.checkpoint_seconds
         try:
             if not self.position.initial:
                 self.position.initial = self._accuracies()
@@ -134,7 +140,7 @@ class Run:
                 if at.steps % TELEMETRY_EVERY == 0:
                     self._tell(loss, report, (at.steps - first) / (time.monotonic() - began))
                 stop = stopping()
-                if stop or time.monotonic() - self._saved > self.checkpoint_seconds:
+                if stop or time.monotonic() - self._saved > self._interval:
                     at.stepping += time.monotonic() - began
                     self._save()
                     if stop:
@@ -186,9 +192,12 @@ class Run:
     # -- Stopping and resuming ---------------------------------------------------------------------------
 
     def _save(self) -> None:
+        """Leave a checkpoint; a run whose state is too large for one goes on from the last that was not."""
+        if self.method.memory_bytes > CHECKPOINT_BYTES:
+            return
         now = time.monotonic()
         self.position.seconds += now - self._started
-        self._started = self._saved = now
+        self._started = now
         self.position.telemetry = self._telemetry.flush()
         state = {
             "position": asdict(self.position),
@@ -198,6 +207,8 @@ class Run:
             "data": describe(self.dataset),
         }
         save_checkpoint(self.folder, state)
+        self._saved = time.monotonic()
+        self._interval = max(self.checkpoint_seconds, (self._saved - now) / CHECKPOINT_SHARE)
 
     def _resume(self) -> None:
         loaded = load_checkpoint(self.folder)
@@ -228,6 +239,8 @@ class Run:
             metrics=summary(at.matrix, at.initial) if finished else {},
             decisions=self.method.decisions,
             memory_bytes=self.method.memory_bytes,
+            directions=self.method.directions,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             seconds=at.seconds + time.monotonic() - self._started,
             step_ms=1e3 * at.stepping / max(at.steps, 1),
             steps=at.steps,

@@ -12,6 +12,10 @@ class GatedMethod(Method):
         return self.optimizer.memory_bytes
 
     @property
+    def directions(self) -> int:
+        return max(len(layer.memory) for layer in self.optimizer.gate.layers)
+
+    @property
     def decisions(self) -> dict[str, dict[str, int]]:
         return self.optimizer.counts
 

@@ -97,6 +97,11 @@ class Method:
         return 0
 
     @property
+    def directions(self) -> int:
+        """How many directions are stored, in the layer that holds most; 0 for methods that store none."""
+        return 0
+
+    @property
     def decisions(self) -> dict[str, dict[str, int]]:
         """{layer: {accept, project, discard, zero}} of methods that gate; empty for the others."""
         return {}

@@ -34,8 +34,8 @@ class OGDOptions(MethodOptions):
     #: `loss` of a batch; `logit` of the true class of an example (OGD-GTL); `average` of its logits (OGD-AVE), which
     #: protects little on a shared head: cross-entropy pushes logits apart and leaves their average where it was.
     target: Literal["loss", "logit", "average"] = "logit"
-    #: How many are taken from each task; the paper takes 200.
-    directions: PositiveInt = 200
+    #: How many are taken from each task; the paper takes 200. Null: one for every batch, or every example.
+    directions: PositiveInt | None = 200
     #: How many are held in all; without it the memory grows with every task, as in the paper.
     capacity: PositiveInt | None = None
     eviction: Literal["balanced", "fifo", "reservoir"] = "balanced"
@@ -66,7 +66,7 @@ class OGD(GatedMethod):
             discard_below=-1.0,
             # All of the memory, always: the cosines are by-products of the projection, and nothing is drawn.
             samples=sys.maxsize,
-            capacity=options.capacity or options.directions,
+            capacity=options.capacity or options.directions or 1,  # grows with what is stored
             eviction=options.eviction,
             storage=options.storage,
             rank=options.rank,
@@ -75,7 +75,8 @@ class OGD(GatedMethod):
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         objective, per = TARGETS[self.options.target]
         batch_size = 1 if per == "example" else self.training.batch_size
-        count = min(self.options.directions, -(-len(task.train) // batch_size))
+        there = -(-len(task.train) // batch_size)
+        count = min(self.options.directions or there, there)
         if self.options.capacity is None:
             # To the slot, so that a memory which has been saved and loaded takes no other room.
             for layer in self.optimizer.gate.layers:

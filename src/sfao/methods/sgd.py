@@ -2,8 +2,27 @@
 
 from typing import ClassVar
 
-from sfao.methods.method import Method
+from torch import nn
+
+from sfao.benchmarks.seeding import seeded
+from sfao.benchmarks.stream import Task
+from sfao.methods.method import Method, MethodOptions, Training
+from sfao.models import reinitialise
+
+
+class SGDOptions(MethodOptions):
+    #: A newly initialised model for every task, as the paper's released code has it on CIFAR: nothing is passed on.
+    fresh: bool = False
 
 
 class SGD(Method):
     name: ClassVar[str] = "sgd"
+    Options: ClassVar[type[MethodOptions]] = SGDOptions
+
+    def __init__(self, model: nn.Module, training: Training, options: SGDOptions) -> None:
+        super().__init__(model, training, options)
+        self.fresh = options.fresh
+
+    def begin_task(self, number: int, task: Task) -> None:
+        if self.fresh and number > 0:
+            reinitialise(self.model, seeded(self.training.seed, f"fresh model of task {number}").initial_seed())

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from sfao.models.cnn import cnn
 from sfao.models.mlp import mlp
 from sfao.models.wide_resnet import wide_resnet, wrn_28_10
 
-__all__ = ["MODELS", "build_model", "cnn", "mlp", "wide_resnet", "wrn_28_10"]
+__all__ = ["MODELS", "build_model", "cnn", "mlp", "reinitialise", "wide_resnet", "wrn_28_10"]
 
 #: A builder takes the input shape, the number of outputs and its own sizes, which are its options.
 MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "wrn-28-10": wrn_28_10}
@@ -27,6 +28,17 @@ def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return MODELS[name](input_shape, outputs, **sizes)
+
+
+def reinitialise(model: nn.Module, seed: int) -> None:
+    """Give a model new weights, as torch's layers begin with, from the seed; no generator of the caller moves."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        fresh = deepcopy(model).cpu()  # so that the weights are the same whatever the device
+        for module in fresh.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
+    model.load_state_dict(fresh.state_dict())
 
 
 def size_options(name: str) -> tuple[str, ...]:

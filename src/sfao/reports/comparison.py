@@ -91,8 +91,13 @@ def comparable_records(records: Iterable[Record]) -> list[list[Record]]:
 def _comparable(record: Record) -> tuple[object, ...]:
     """Equal for records whose numbers may be averaged or ranked."""
     data, config = record.data, record.config
-    what = (record.benchmark, record.scenario, config.get("tasks"), config.get("evaluate"), config.get("validation"))
+    what = (record.benchmark, record.scenario, *map(config.get, ("tasks", "evaluate", "validation")), _fraction(record))
     return what + tuple(data.get(name) for name in ("name", "train", "test", "complete", "embedded"))
+
+
+def _fraction(record: Record) -> float:
+    fraction: float = record.config.get("fraction", 1.0)
+    return fraction
 
 
 def _group(records: list[Record]) -> Group:
@@ -220,6 +225,8 @@ def _title(record: Record) -> str:
 
 def _caveat(record: Record) -> str:
     data = record.data
+    if _fraction(record) < 1:
+        return f"On a slice of {data['name']}, {data['train']:,} training images: not results on all of it."
     if data.get("embedded"):
         images = data["train"] + data["test"]
         return f"On the {images:,} embedded digits: not to be read next to results on the full set."

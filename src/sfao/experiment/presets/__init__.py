@@ -1,7 +1,8 @@
 """Settings of methods by name of preset, as YAML in this folder.
 
 A preset is {method: {benchmark: {"settings": ..., "source": ...}}}, where "*" stands for every method or every
-benchmark. `recommended` is what a run gets when nothing else is said.
+benchmark. `like: PRESET` in the place of "settings" takes the options that another preset has there. `recommended` is
+what a run gets when nothing else is said.
 """
 
 from functools import cache
@@ -34,7 +35,17 @@ def _entries(preset: str, method: str, benchmark: str) -> list[dict[str, Any]]:
     check_choice("preset", preset, preset_names())
     content = _read(preset)
     found = [content.get(who, {}).get(where) for who in ("*", method) for where in ("*", benchmark)]
-    return [entry for entry in found if entry is not None]
+    return [_followed(entry, method, benchmark) for entry in found if entry is not None]
+
+
+def _followed(entry: dict[str, Any], method: str, benchmark: str) -> dict[str, Any]:
+    if "like" not in entry:
+        return entry
+    options: dict[str, Any] = {}
+    for settings in preset_settings(entry["like"], method, benchmark):
+        options |= settings.get("options", {})
+    source = f"{entry['source']} {preset_source(entry['like'], method, benchmark)}"
+    return {"settings": {"options": options}, "source": source.strip()}
 
 
 @cache

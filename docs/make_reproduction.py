@@ -1,0 +1,35 @@
+"""docs/reproduction.md from the records in docs/records.
+
+python docs/make_reproduction.py                            write the page
+python docs/make_reproduction.py --collect runs/reproduce   take the finished runs of a folder into the records first
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.files import write_text
+from sfao.reproduction.archive import collect
+from sfao.reproduction.page import page
+
+DOCS = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collect", type=Path, metavar="RUNS", help="a folder that `sfao reproduce` left")
+    parser.add_argument("--records", type=Path, default=DOCS / "records")
+    parser.add_argument("--page", type=Path, default=DOCS / "reproduction.md")
+    asked = parser.parse_args()
+    try:
+        for file in collect(asked.collect, asked.records) if asked.collect else []:
+            print(file)
+        write_text(asked.page, page(asked.records))
+    except (ConfigError, FolderError) as error:
+        sys.exit(f"make_reproduction: {error}")
+    print(asked.page)
+
+
+if __name__ == "__main__":
+    main()

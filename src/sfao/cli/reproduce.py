@@ -1,0 +1,276 @@
+"""sfao reproduce: the paper's tables and figures, run anew and set beside what it prints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.cli.run import stop_signals
+from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spoken_errors, table
+
+if TYPE_CHECKING:
+    from sfao.experiment.record import Record
+    from sfao.experiment.worker import Job
+    from sfao.reproduction.archive import Archive
+    from sfao.reproduction.protocol import Series
+    from sfao.reproduction.runs import Plan
+
+ALL = "all"
+#: What --quick learns from.
+QUICK = 0.05
+
+
+def reproduce(
+    names: Annotated[list[str], typer.Argument(help="table1 to table11, figure1, figure2, or all.", metavar="NAME...")],
+    preset: Annotated[str | None, typer.Option(help="Whose settings: paper, released or recommended. [paper]")] = None,
+    as_released: Annotated[
+        bool,
+        typer.Option("--as-released", help="Every row as the paper's was really produced, with the released preset."),
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed on a slice of the data: a look, no result.")] = False,
+    fraction: Annotated[float | None, typer.Option(help="How much of the training data. [1; quick: 0.05]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many seeds, or which (3,7). [5; quick: 1]")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the runs and tables.")] = Path("runs/reproduce"),
+    device: Annotated[str, typer.Option(help="Where what is left to do runs: cpu or cuda.")] = "cpu",
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Runs at a time. [default: as many as cores; on a GPU 4, of WRN-28-10 1]", min=1),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and which are there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Run what the paper's tables need and is not there yet, then show paper and runs side by side."""
+    with spoken_errors(debug):
+        from sfao.experiment.errors import Interrupted
+        from sfao.experiment.plan import parse_seeds
+
+        wanted = _Wanted(
+            names=_checked_names(names),
+            preset=_checked_preset(preset, as_released),
+            as_released=as_released,
+            fraction=_checked_fraction(fraction, quick),
+            seeds=parse_seeds(seeds or ("1" if quick else "5")),
+            out=out,
+        )
+        plan = wanted.plan(device, data_root)
+        _say_absent(plan, wanted)
+        if dry_run:
+            _tell_plan(plan, as_json)
+            return
+        if not (plan.done or plan.left):
+            raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
+        try:
+            records = _do(plan, jobs, silent=quiet or as_json, threads=threads, data_root=data_root)
+        except Interrupted:
+            raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
+        _leave_and_tell(wanted, plan, records, not (quiet or as_json), as_json)
+    _check_ended_well(records)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What was asked for, in the words of the reproduction."""
+
+    names: list[str]
+    preset: str
+    as_released: bool
+    fraction: float
+    seeds: list[int]
+    out: Path
+
+    @property
+    def tables(self) -> list[int]:
+        return [int(name.removeprefix("table")) for name in self.names if name.startswith("table")]
+
+    @property
+    def figures(self) -> list[str]:
+        return [name for name in self.names if name.startswith("figure")]
+
+    def series_of(self, name: str) -> "list[Series]":
+        from sfao.reproduction.protocol import figure_series, protocol
+
+        if name.startswith("figure"):
+            return figure_series(name, self.preset)
+        return list(protocol(int(name.removeprefix("table")), self.preset, self.as_released).cells.values())
+
+    def plan(self, device: str, data_root: Path | None) -> "Plan":
+        from sfao.reproduction.runs import plan_runs
+
+        series = [one for name in self.names for one in self.series_of(name)]
+        return plan_runs(series, self.seeds, self.out, device=device, fraction=self.fraction, data_root=data_root)
+
+    def file(self, name: str) -> Path:
+        """Where a table goes, without its ending: results on a slice never replace those on all data."""
+        ending = "-as-released" * self.as_released + (f"-fraction{self.fraction:g}" if self.fraction < 1 else "")
+        return self.out / self.preset / f"{name}{ending}"
+
+
+# -- What was asked for ------------------------------------------------------------------------------------
+
+
+def _checked_names(asked: list[str]) -> list[str]:
+    from sfao.experiment.errors import ConfigError
+    from sfao.gating.options import check_choice
+    from sfao.reproduction.protocol import names
+
+    known = names()
+    for name in asked:
+        try:
+            check_choice("name", name, (*known, ALL))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    return list(known) if ALL in asked else list(dict.fromkeys(asked))
+
+
+def _checked_preset(preset: str | None, as_released: bool) -> str:
+    from sfao.experiment.errors import ConfigError
+    from sfao.gating.options import check_choice
+    from sfao.reproduction.protocol import PRESETS
+
+    if preset is None:
+        return "released" if as_released else "paper"
+    try:
+        check_choice("preset", preset, PRESETS)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if as_released and preset != "released":
+        raise ConfigError(f"`--as-released` takes the released preset, got {preset!r}")
+    return preset
+
+
+def _checked_fraction(fraction: float | None, quick: bool) -> float:
+    from sfao.experiment.errors import ConfigError
+
+    if fraction is None:
+        return QUICK if quick else 1.0
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"`fraction` must be in (0, 1], got {fraction:g}")
+    return fraction
+
+
+# -- Doing it ------------------------------------------------------------------------------------------------
+
+
+def _do(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
+    """All records, those that were there included; one comparison after the other, each in view of the user."""
+    from sfao.cli.live import live_lines
+    from sfao.experiment.compare import compare
+
+    records = list(plan.done)
+    for place, jobs in plan.places.items():
+        if not silent:
+            typer.echo(f"{place}: {len(jobs)} runs to do", err=True)
+        with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
+            workers = workers_asked or _workers(jobs[0])
+            records += compare(jobs, place, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
+    return records
+
+
+def _workers(job: "Job") -> int | None:
+    """How many runs share a GPU unless it is said; a memory of gradients of WRN-28-10 has no room for another."""
+    if job.config.device == "cpu":
+        return None
+    return 1 if job.config.model.name == "wrn-28-10" else 4
+
+
+def _archive(wanted: _Wanted, records: "list[Record]") -> "Archive":
+    """What this call did, and what earlier ones left: a sweep of thresholds for another table, say."""
+    from sfao.reproduction.archive import Archive, read_runs
+
+    failed = [record for record in records if record.status == "failed"]
+    known = [*failed, *read_runs(wanted.out / wanted.preset)]
+    return Archive(record for record in known if record.seed in wanted.seeds)
+
+
+# -- Telling -------------------------------------------------------------------------------------------------
+
+
+def _leave_and_tell(wanted: _Wanted, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
+    """Write every table as Markdown and JSON and every figure as SVG and PDF, and show them."""
+    tables = _leave_tables(wanted, _archive(wanted, records), shown)
+    figures = [path for name in wanted.figures for path in _leave_figure(wanted, name)]
+    if as_json:
+        say_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
+    elif shown:
+        for path in figures:
+            console().print(str(path), markup=False, soft_wrap=True)
+
+
+def _leave_tables(wanted: _Wanted, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
+    from sfao.experiment.files import write_json, write_text
+    from sfao.reproduction.reproduced import reproduce as reproduced
+    from sfao.reproduction.views import as_json, as_markdown, show
+
+    made, screen = [], console()
+    for number in wanted.tables:
+        one = reproduced(
+            number,
+            wanted.preset,
+            archive,
+            asked=len(wanted.seeds),
+            fraction=wanted.fraction,
+            as_released=wanted.as_released,
+        )
+        if one.empty:
+            continue
+        file = wanted.file(one.name)
+        write_json(file.with_name(f"{file.name}.json"), as_json(one))
+        write_text(file.with_name(f"{file.name}.md"), as_markdown(one))
+        made.append(as_json(one))
+        if shown:
+            show(one, screen)
+            screen.print(f"{file}.md\n{file}.json\n", markup=False, soft_wrap=True)
+    return made
+
+
+def _leave_figure(wanted: _Wanted, name: str) -> list[Path]:
+    from sfao.experiment.folder import finished_record
+    from sfao.reproduction.figures import leave_figure
+    from sfao.reproduction.protocol import figure_series
+
+    folders = [
+        series.folder(wanted.out, seed, wanted.fraction)
+        for series in figure_series(name, wanted.preset)
+        for seed in wanted.seeds
+    ]
+    finished = [folder for folder in folders if finished_record(folder) is not None]
+    return leave_figure(name, finished, wanted.file(name)) if finished else []
+
+
+def _say_absent(plan: "Plan", wanted: _Wanted) -> None:
+    """Loudly, on the error stream: which tables and rows will be missing, and the command that gets the data."""
+    for dataset, message in plan.absent.items():
+        affected = [name for name in wanted.names if any(s.dataset == dataset for s in wanted.series_of(name))]
+        typer.echo(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}", err=True)
+
+
+def _tell_plan(plan: "Plan", as_json: bool) -> None:
+    states = {str(folder): state for folder, state in plan.states.items()}
+    if as_json:
+        say_json({"runs": states, "absent": plan.absent})
+        return
+    listed = table("run", "state")
+    for folder, state in states.items():
+        listed.add_row(folder, state)
+    screen = console()
+    screen.print(listed)
+    counts = {state: list(states.values()).count(state) for state in dict.fromkeys(states.values())}
+    screen.print(f"{len(states)} runs: {', '.join(f'{count} {state}' for state, count in counts.items())}")
+
+
+def _check_ended_well(records: "list[Record]") -> None:
+    troubled = [record for record in records if record.status != "done"]
+    if troubled:
+        first = troubled[0]
+        raise fail(
+            f"{len(troubled)} of {len(records)} runs did not end well; {first.method} seed {first.seed} on "
+            f"{first.benchmark} {first.status}: {first.error}",
+            FAILED,
+        )

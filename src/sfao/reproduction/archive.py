@@ -1,0 +1,116 @@
+"""Records by what was run: from folders of runs, or from files of one record a line kept in a repository."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from math import isclose, nan
+from pathlib import Path
+from typing import Any
+
+from sfao.experiment.config import checked
+from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.files import write_text
+from sfao.experiment.folder import finished_record
+from sfao.experiment.record import RECORD, Record
+from sfao.metrics import summary
+from sfao.reproduction.protocol import Series
+
+#: What does not make a run another one: which seed it is of, and where it was done.
+APART = ("seed", "device")
+#: What a record must say of its data.
+DATA = ("name", "train", "test", "complete")
+
+
+class Archive:
+    """Finished runs, found by their settings: never by a name that could lie."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._by_key: dict[str, dict[int, Record]] = {}
+        for record in records:
+            self._by_key.setdefault(key(record.config), {})[record.seed] = record
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_key.values()))
+
+    def of(self, series: Series, fraction: float = 1.0) -> list[Record]:
+        """The records of a series, by seed; those on a slice only when that slice is asked for."""
+        found = self._by_key.get(key(series.config(fraction=fraction).model_dump()), {})
+        return [found[seed] for seed in sorted(found)]
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for by_seed in self._by_key.values() for record in by_seed.values()]
+
+
+def key(config: dict[str, Any]) -> str:
+    """Equal for runs of which only seed and device differ; settings that did not exist yet have their defaults."""
+    whole = checked(config).model_dump()
+    return json.dumps({name: value for name, value in whole.items() if name not in APART}, sort_keys=True)
+
+
+def read_runs(folder: Path) -> list[Record]:
+    """The finished runs under a folder; a FolderError that names a record which cannot be read."""
+    found = []
+    for path in sorted(folder.rglob(RECORD)):
+        record = finished_record(path.parent)
+        if record is not None:
+            _check(record, str(path))
+            found.append(record)
+    return found
+
+
+def read_lines(file: Path) -> list[Record]:
+    """The records of a file; a FolderError that names the line which is none."""
+    records = []
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        try:
+            record = Record(**json.loads(line))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise FolderError(f"{file}:{number} must be the record of a run, but reading it failed: {error}") from error
+        _check(record, f"{file}:{number}")
+        records.append(record)
+    return records
+
+
+def _check(record: Record, where: str) -> None:
+    """Refuse a record whose settings are none, or whose metrics are not those of its accuracy matrix."""
+    try:
+        key(record.config)
+        if record.status == "done":
+            _check_numbers(record)
+    except (ConfigError, TypeError, ValueError) as error:
+        raise FolderError(f"{where} must be the record of a run, but it is damaged: {error}") from error
+
+
+def _check_numbers(record: Record) -> None:
+    for name in DATA:
+        if name not in record.data:
+            raise ValueError(f"`data` must have {name!r}, got {record.data}")
+    for name, value in summary(record.accuracy_matrix, record.initial_accuracy).items():
+        if not isclose(record.metrics.get(name, nan), value, abs_tol=1e-9):
+            raise ValueError(f"`{name}` must be that of the accuracy matrix, {value}, got {record.metrics.get(name)}")
+
+
+def write_lines(file: Path, records: Iterable[Record]) -> None:
+    """One record a line, in an order that does not depend on when they were done."""
+    lines = sorted((record.method, key(record.config), record.seed, json.dumps(asdict(record))) for record in records)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, "".join(f"{line[-1]}\n" for line in lines))
+
+
+def collect(runs: Path, records: Path) -> list[Path]:
+    """Take the finished runs of `runs/PRESET/PLACE` into `records/PRESET/PLACE.jsonl`; returns the files written.
+
+    A run that is there already is replaced; slices of the data are left where they are.
+    """
+    written = []
+    for folder in sorted(path for path in runs.glob("*/*") if path.is_dir()):
+        new = [record for record in read_runs(folder) if record.config.get("fraction", 1.0) == 1]
+        if new:
+            file = records / folder.parent.name / f"{folder.name}.jsonl"
+            old = read_lines(file) if file.exists() else []
+            write_lines(file, Archive([*old, *new]).records)
+            written.append(file)
+    if not written:
+        raise FolderError(f"`collect` must be a folder that holds finished runs of whole data sets, got {runs}")
+    return written

@@ -1,0 +1,41 @@
+"""The paper's figures, drawn from runs: those of a report, under the paper's numbers.
+
+Figure 1 of the paper is the forgetting of every method on Split MNIST, figure 2 the geometry of SFAO's update.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sfao.experiment.errors import FolderError
+from sfao.experiment.files import write_atomically, write_text
+from sfao.reports.figures import Drawing, as_pdf, as_svg
+from sfao.reports.figures.forgetting_curves import forgetting_curves
+from sfao.reports.figures.style import MUTED
+from sfao.reports.figures.update_geometry import update_geometry
+from sfao.reports.groups import RunGroup, grouped
+from sfao.reports.runs import load_runs
+
+DRAW: dict[str, Callable[[RunGroup], Drawing | None]] = {"figure1": forgetting_curves, "figure2": update_geometry}
+
+
+def leave_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
+    """Draw a figure from finished runs into `file` with the endings .svg, .pdf and .md (its caption).
+
+    Nothing is written when the runs have nothing to show, such as no projected step; a FolderError when they must not
+    be in one figure.
+    """
+    group, *others = grouped(load_runs(folders))
+    if others:
+        titles = "; ".join(other.group.title for other in (group, *others))
+        raise FolderError(f"{name} must be of runs that may be compared, but these are of {titles}")
+    drawing = DRAW[name](group)
+    if drawing is None:
+        return []
+    picture, paper, text = (file.with_name(f"{file.name}.{ending}") for ending in ("svg", "pdf", "md"))
+    write_text(
+        picture, as_svg(drawing).replace("var(--muted)", MUTED)
+    )  # there is no page around it to say what that is
+    write_atomically(paper, as_pdf(drawing))
+    caption = [f"{group.group.title}. {drawing.caption}", group.group.caveat]
+    write_text(text, f"![{drawing.alt}]({picture.name})\n\n{' '.join(caption).strip()}\n")
+    return [picture, paper, text]

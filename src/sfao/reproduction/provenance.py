@@ -1,0 +1,28 @@
+"""Where the paper's rows come from, and what to run to get them the way they were got."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What produced a row, in one sentence, and what that changes of the released preset (dotted names)."""
+
+    source: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def provenance(table: int, row: str) -> Provenance:
+    return Provenance(**_read()[table][row])
+
+
+@cache
+def _read() -> dict[int, dict[str, dict[str, Any]]]:
+    content: dict[int, dict[str, dict[str, Any]]] = yaml.safe_load(
+        (files(__name__.rpartition(".")[0]) / "provenance.yaml").read_text()
+    )
+    return content

@@ -1,0 +1,107 @@
+"""The runs that tables need: what is there already, what is left to do, and what cannot be done here."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sfao.benchmarks.errors import MissingData
+from sfao.benchmarks.root import resolve_root
+from sfao.benchmarks.slicing import sliced
+from sfao.benchmarks.sources import find_layout, load_dataset
+from sfao.benchmarks.suite import BENCHMARKS
+from sfao.experiment.config import read_yaml
+from sfao.experiment.errors import FolderError
+from sfao.experiment.folder import CONFIG, check_folder, finished_record
+from sfao.experiment.record import Record, describe
+from sfao.experiment.worker import Job
+from sfao.reproduction.protocol import Series
+
+
+@dataclass
+class Plan:
+    """Every run once, though several tables may need it."""
+
+    done: list[Record] = field(default_factory=list)
+    left: list[Job] = field(default_factory=list)
+    #: {dataset: what is missing and how to get it}
+    absent: dict[str, str] = field(default_factory=dict)
+    #: {folder: done, unfinished, to do or no data}
+    states: dict[Path, str] = field(default_factory=dict)
+
+    def can(self, series: Series) -> bool:
+        return series.dataset not in self.absent
+
+    @property
+    def places(self) -> dict[Path, list[Job]]:
+        """What is left to do, by benchmark and model: the runs of one comparison."""
+        found: dict[Path, list[Job]] = {}
+        for job in self.left:
+            found.setdefault(job.folder.parent, []).append(job)
+        return found
+
+
+def plan_runs(
+    series: Iterable[Series],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    device: str = "cpu",
+    fraction: float = 1.0,
+    data_root: Path | None = None,
+) -> Plan:
+    """What is there and what is not; a FolderError for a folder that holds something else. Nothing is written."""
+    wanted = list(dict.fromkeys(series))
+    plan = Plan(absent=_absent(wanted, data_root))
+    for one in wanted:
+        for seed in seeds:
+            job = Job(one.config(seed, device=device, fraction=fraction), one.folder(out, seed, fraction))
+            _sort(plan, one, job)
+    for dataset in {BENCHMARKS[job.config.benchmark].dataset for job in plan.left}:
+        _check_data([r for r in plan.done if r.data["name"] == dataset], dataset, fraction, data_root)
+    return plan
+
+
+def _absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
+    absent = {}
+    for dataset in dict.fromkeys(series.dataset for series in wanted):
+        try:
+            find_layout(dataset, resolve_root(data_root))
+        except MissingData as error:
+            absent[dataset] = str(error)
+    return absent
+
+
+def _sort(plan: Plan, series: Series, job: Job) -> None:
+    record = _finished(job)
+    if record is not None:
+        plan.done.append(record)
+        plan.states[job.folder] = "done" if record.status == "done" else record.status
+    elif not plan.can(series):
+        plan.states[job.folder] = "no data"
+    else:
+        check_folder(job.folder, job.config, resume=True)
+        plan.states[job.folder] = "unfinished" if (job.folder / CONFIG).exists() else "to do"
+        plan.left.append(job)
+
+
+def _finished(job: Job) -> Record | None:
+    """The record of a run that is done, on whatever device it was done."""
+    record = finished_record(job.folder)
+    if record is not None:
+        device = read_yaml(job.folder / CONFIG).get("device") if (job.folder / CONFIG).exists() else None
+        there = replace(job, config=job.config.model_copy(update={"device": device}))
+        check_folder(there.folder, there.config, resume=True)
+    return record
+
+
+def _check_data(records: Sequence[Record], dataset: str, fraction: float, data_root: Path | None) -> None:
+    """Runs still to do must be on the data of those that are done."""
+    if not records:
+        return
+    here = describe(sliced(load_dataset(dataset, data_root), fraction))
+    for record in records:
+        if record.data != here:
+            raise FolderError(
+                f"`out` must hold runs on the same data, but {record.method} seed {record.seed} on {record.benchmark} "
+                f"had {record.data['train']:,} training images of {dataset}, and here are {here['train']:,}"
+            )

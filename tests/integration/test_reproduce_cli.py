@@ -1,0 +1,206 @@
+"""`sfao reproduce` as a reviewer types it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sfao.benchmarks.root import VARIABLE
+from tests.benchmarks.publishers import digits, write_mnist
+
+COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()", "reproduce"]
+
+
+def reproduce(*arguments):
+    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+def invoke(*arguments, **how):
+    from sfao.cli.main import app
+
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)], **how)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A data root with a little MNIST in it, in the publisher's layout, and nothing else."""
+    folder = tmp_path_factory.mktemp("data")
+    write_mnist(folder / "MNIST" / "raw", digits(train=200, test=50))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory, root):
+    """Table 1, and what its SFAO runs left for figure 2."""
+    out = tmp_path_factory.mktemp("reproduce") / "runs"
+    code, text, error = reproduce("table1", "--preset", "released", "--seeds", "2", "--out", out, "--data-root", root)
+    assert code == 0, error
+    return out, text, error
+
+
+def test_it_runs_what_is_missing_and_sets_it_beside_the_paper(first):
+    out, text, error = first
+    assert error.count("done: accuracy") == 10
+    assert "Table 1, Split MNIST: accuracy in % after the last task; preset released" in text
+    assert text.count("ours, n = 2") == 6  # five methods, and SFAO once more beside the released single run
+    assert "On a part of mnist, 200 training images: not results on all of it." in text
+    assert "The paper's SI: A multi-head run" in text
+    assert "Traceback" not in error
+    table = json.loads((out / "released" / "table1.json").read_text())
+    assert [row["name"] for row in table["rows"]] == ["SGD", "EWC", "SI", "OGD", "SFAO", "SFAO"]
+    assert (out / "released" / "table1.md").read_text().startswith("## Table 1, Split MNIST")
+    runs = sorted(path.parent.name for path in (out / "released" / "split-mnist").glob("*/record.json"))
+    assert runs == ["ewc-0", "ewc-1", "ogd-0", "ogd-1", "sfao-0", "sfao-1", "sgd-0", "sgd-1", "si-0", "si-1"]
+
+
+def test_the_numbers_are_those_of_the_records(first):
+    out, _, _ = first
+    records = [
+        json.loads((out / "released" / "split-mnist" / f"ogd-{seed}" / "record.json").read_text()) for seed in (0, 1)
+    ]
+    rows = json.loads((out / "released" / "table1.json").read_text())["rows"]
+    cells = next(row for row in rows if row["name"] == "OGD")["cells"]
+    for task in range(5):
+        expected = 100 * sum(record["accuracy_matrix"][-1][task] for record in records) / 2
+        assert cells[task]["ours"]["mean"] == pytest.approx(expected)
+    assert cells[5]["ours"]["mean"] == pytest.approx(50 * sum(r["metrics"]["average_accuracy"] for r in records))
+
+
+def test_finished_runs_are_shared_between_tables_and_not_run_again(first, root):
+    out, _, _ = first
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/*/*/*")}
+    result = invoke("table1", "--preset", "released", "--seeds", "2", "--out", out, "--data-root", root, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["tables"][0] == json.loads((out / "released" / "table1.json").read_text())
+    assert {path: path.stat().st_mtime_ns for path in out.glob("*/*/*/*")} == before
+    dry = invoke(
+        "table9",
+        "figure1",
+        "--preset",
+        "released",
+        "--seeds",
+        "2",
+        "--out",
+        out,
+        "--data-root",
+        root,
+        "--dry-run",
+        "--json",
+    )
+    states = {
+        Path(folder).parent.name + "/" + Path(folder).name: s for folder, s in json.loads(dry.stdout)["runs"].items()
+    }
+    assert states["split-mnist/ogd-0"] == states["split-mnist/sgd-1"] == "done"
+    assert states["permuted-mnist/ogd-0"] == "to do"
+    assert states["split-cifar100/ogd-0"] == "no data"
+
+
+def test_figures_are_drawn_from_the_runs(first, root):
+    out, _, _ = first
+    result = invoke("figure1", "figure2", "--preset", "released", "--seeds", "2", "--out", out, "--data-root", root)
+    assert result.exit_code == 0, result.stderr
+    for name in ("figure1", "figure2"):
+        for ending in ("svg", "pdf", "md"):
+            assert str(out / "released" / f"{name}.{ending}") in result.stdout.splitlines()
+        assert (out / "released" / f"{name}.svg").read_text().startswith("<svg")
+    assert "200 training images" in (out / "released" / "figure1.md").read_text()
+
+
+def test_fewer_seeds_are_what_is_asked_for(first, root):
+    out, _, _ = first
+    result = invoke("table1", "--preset", "released", "--seeds", "1,", "--out", out, "--data-root", root)
+    assert result.stdout.count("ours, n = 1 ") == 6
+    invoke("table1", "--preset", "released", "--seeds", "2", "--out", out, "--data-root", root)
+
+
+def test_a_damaged_record_is_one_line(first, root, tmp_path):
+    out, _, _ = first
+    record = out / "released" / "split-mnist" / "sgd-0" / "record.json"
+    whole = record.read_text()
+    try:
+        record.write_text(whole[:100])
+        result = invoke("table1", "--preset", "released", "--seeds", "2", "--out", out, "--data-root", root)
+        assert result.exit_code == 2
+        assert "sgd-0/record.json must be the record of a run" in result.stderr
+        record.write_text(whole.replace('"average_accuracy": 0.', '"average_accuracy": 1.'))
+        result = invoke("table1", "--preset", "released", "--seeds", "2", "--out", out, "--data-root", root)
+        assert result.exit_code == 2
+        assert "must be that of the accuracy matrix" in result.stderr
+    finally:
+        record.write_text(whole)
+
+
+def test_data_that_is_absent_is_said_loudly_with_the_command_that_gets_it(tmp_path):
+    result = invoke("table1", "table7", "--out", tmp_path / "out", "--data-root", tmp_path / "none")
+    assert result.exit_code == 1
+    for dataset, name in (("mnist", "table1"), ("tiny-imagenet", "table7")):
+        assert f"SKIPPED, all or in part: {name}: `{dataset}` was not found" in result.stderr
+        assert f"Get it with: sfao data get {dataset} --data-root {tmp_path / 'none'}" in result.stderr
+    assert "nothing could be done" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_lists_and_writes_nothing(root, tmp_path):
+    result = invoke("all", "--out", tmp_path / "out", "--data-root", root, "--dry-run")
+    assert result.exit_code == 0
+    assert "paper/split-mnist/sfao-accept0.90-4" in result.stdout
+    assert "no data" in result.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tabel1"], "`name` must be one of table1, "),
+        (["tabel1"], "got 'tabel1' (did you mean 'table1'?)"),
+        (["table12"], "got 'table12' (did you mean 'table"),
+        (["figure3"], "(did you mean 'figure"),
+        (
+            ["table1", "--preset", "relased"],
+            "`preset` must be one of paper, released, recommended, got 'relased' (did you",
+        ),
+        (["table1", "--preset", "paper", "--as-released"], "`--as-released` takes the released preset, got 'paper'"),
+        (["table1", "--fraction", "2"], "`fraction` must be in (0, 1], got 2"),
+        (["table1", "--fraction", "0"], "`fraction` must be in (0, 1], got 0"),
+        (["table1", "--seeds", "none"], "`seeds` must be how many"),
+        (["table1", "--jobs", "0"], "--jobs"),
+        ([], "Missing argument"),
+    ],
+)
+def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(arguments, message, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "250")
+    result = invoke(*arguments, "--data-root", root)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(VARIABLE not in os.environ, reason=f"${VARIABLE} names no data")
+def test_a_quick_look_at_table_1_on_real_digits(tmp_path):
+    code, text, error = reproduce("table1", "--quick", "--fraction", "0.005", "--out", tmp_path / "out")
+    assert code == 0, error
+    assert "On a slice of mnist, 305 training images: not results on all of it." in text
+    assert text.count("ours, n = 1 ") == 5  # the threshold of the released single run is not the paper's
+    assert (tmp_path / "out" / "paper" / "table1-fraction0.005.md").exists()
+    assert not (tmp_path / "out" / "paper" / "table1.md").exists()
+    rows = json.loads((tmp_path / "out" / "paper" / "table1-fraction0.005.json").read_text())["rows"]
+    assert all(30 < row["cells"][5]["ours"]["mean"] < 90 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "workers"), [("cpu", "mlp", None), ("cuda", "mlp", 4), ("cuda", "wrn-28-10", 1)]
+)
+def test_how_many_runs_share_a_machine_unless_it_is_said(device, model, workers):
+    from sfao.cli.reproduce import _workers
+    from sfao.experiment.config import configure
+    from sfao.experiment.worker import Job
+
+    config = configure("split-mnist", "sgd", settings={"device": device, "model.name": model})
+    assert _workers(Job(config, Path("x"))) == workers
