@@ -9,8 +9,9 @@ root of the norm, which is in the range of float32 where the inverse may not be.
 import triton
 import triton.language as tl
 
-#: Columns of the table of pieces: gradient, right factors (or directions), left factors, rows, columns, layer.
-PIECE = 6
+#: Columns of the table of pieces: gradient, right factors (or directions), left factors, rows, columns, layer, and
+#: where the left factors go when they have been scaled by the weights of a projection.
+PIECE = 7
 #: Columns of the table of tiles: piece, row, column, direction (or factor) each starts at.
 TILE = 4
 #: What is to be done with the gradient of a layer.
@@ -70,6 +71,24 @@ def cleared(tiles, gradients, sound, ENTRIES: tl.constexpr):
 
 
 @triton.jit
+def _images(
+    places, columns_of, there, counted, width, root, scaled: tl.constexpr, precision: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
+):  # fmt: skip
+    """The gradient, at norm 1, times right factors."""
+    images = tl.zeros((FACTORS, ROWS), dtype=tl.float32)
+    for start in range(0, width, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
+        inside = columns < width
+        g = tl.load(places + columns[None, :], mask=there[:, None] & inside[None, :], other=0.0)
+        r = tl.load(columns_of + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0)
+        if scaled:
+            g = g * root * root
+        images = tl.dot(r.to(tl.float32), tl.trans(g), images, input_precision=precision)
+    return images if scaled else images * (root * root)
+
+
+@triton.jit
 def factored_dots(
     partial, tiles, pieces, roots, wanted, sample, counts, capacity,
     rank: tl.constexpr, sampled: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
@@ -78,16 +97,16 @@ def factored_dots(
     """partial[tile, f] = sum over some rows of left[f] . (gradient right[f])."""
     tile = tl.program_id(0).to(tl.int64)
     piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 6 + 5)
+    layer = tl.load(pieces + piece * 7 + 5)
     if tl.load(wanted + layer) == 0:
         return
-    height = tl.load(pieces + piece * 6 + 3)
-    width = tl.load(pieces + piece * 6 + 4)
+    height = tl.load(pieces + piece * 7 + 3)
+    width = tl.load(pieces + piece * 7 + 4)
     if aligned:
         width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
-    right = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
-    left = _matrix(tl.load(pieces + piece * 6 + 2), dtype, False)
+    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
+    right = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
+    left = _matrix(tl.load(pieces + piece * 7 + 2), dtype, False)
     root = tl.load(roots + layer)
 
     rows = tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)
@@ -95,18 +114,14 @@ def factored_dots(
     there = rows < height
     counted = factors < tl.load(counts + layer) * rank
     slots = _slots(sample, layer, factors, counted, capacity, rank, sampled).to(tl.int64)
-    images = tl.zeros((FACTORS, ROWS), dtype=tl.float32)
     rows = rows.to(tl.int64)
-    for start in range(0, width, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)
-        inside = columns < width
-        g = tl.load(
-            gradient + rows[:, None] * width + columns[None, :], mask=there[:, None] & inside[None, :], other=0.0
-        )
-        r = tl.load(
-            right + slots[:, None] * width + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0
-        )
-        images = tl.dot(r.to(tl.float32), tl.trans(g * root * root), images, input_precision=precision)
+    places = gradient + rows[:, None] * width
+    columns_of = right + slots[:, None] * width
+    # Scaling while reading is exact for entries of any size, scaling afterwards is faster.
+    if (root < 1e-7) | (root > 1e7):
+        images = _images(places, columns_of, there, counted, width, root, True, precision, ROWS, COLUMNS, FACTORS)
+    else:
+        images = _images(places, columns_of, there, counted, width, root, False, precision, ROWS, COLUMNS, FACTORS)
     lefts = tl.load(left + slots[:, None] * height + rows[None, :], mask=counted[:, None] & there[None, :], other=0.0)
     sums = tl.sum(images * lefts.to(tl.float32), axis=1)
     tl.store(partial + tile * FACTORS + tl.arange(0, FACTORS), sums)
@@ -121,14 +136,14 @@ def dense_dots(
     """partial[tile, k] = direction k . gradient over some columns, for the FACTORS directions of the tile."""
     tile = tl.program_id(0).to(tl.int64)
     piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 6 + 5)
+    layer = tl.load(pieces + piece * 7 + 5)
     if tl.load(wanted + layer) == 0:
         return
-    width = tl.load(pieces + piece * 6 + 4)
+    width = tl.load(pieces + piece * 7 + 4)
     if aligned:
         width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
-    directions = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
+    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
+    directions = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
     root = tl.load(roots + layer)
     columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
     inside = columns < width
@@ -168,23 +183,48 @@ def gathered(dots, partial, segments, wanted, pitch, FACTORS: tl.constexpr, TILE
 
 
 @triton.jit
+def scaled_lefts(
+    tiles, pieces, actions, weights, counts, capacity, pitch,
+    rank: tl.constexpr, dtype: tl.constexpr, ROWS: tl.constexpr, FACTORS: tl.constexpr,
+):  # fmt: skip
+    """Left factors times the weights of their directions, a row of factors for every row of the gradient."""
+    tile = tl.program_id(0).to(tl.int64)
+    piece = tl.load(tiles + tile * 4).to(tl.int64)
+    layer = tl.load(pieces + piece * 7 + 5)
+    if tl.load(actions + layer) != 1:
+        return
+    height = tl.load(pieces + piece * 7 + 3)
+    left = _matrix(tl.load(pieces + piece * 7 + 2), dtype, False)
+    scaled = _matrix(tl.load(pieces + piece * 7 + 6), tl.float32, True)
+    rows = (tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)).to(tl.int64)
+    factors = tl.load(tiles + tile * 4 + 3) + tl.arange(0, FACTORS)
+    there, counted = rows < height, factors < tl.load(counts + layer) * rank
+    w = tl.load(weights + layer * capacity + factors // rank, mask=counted, other=0.0)
+    lefts = tl.load(left + factors[:, None] * height + rows[None, :], mask=counted[:, None] & there[None, :], other=0.0)
+    values = tl.trans(lefts.to(tl.float32) * w[:, None])
+    tl.store(
+        scaled + rows[:, None] * pitch + factors[None, :], values, mask=there[:, None] & (factors < pitch)[None, :]
+    )
+
+
+@triton.jit
 def factored_update(
-    tiles, pieces, actions, norms, weights, counts, capacity,
+    tiles, pieces, actions, norms, counts, pitch,
     rank: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
-    """gradient -= norm * sum over f of weight[f // rank] left[f] right[f], or 0, or untouched."""
+    """gradient -= norm * scaled left factors times right factors, or 0, or untouched."""
     tile = tl.program_id(0).to(tl.int64)
     piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 6 + 5)
+    layer = tl.load(pieces + piece * 7 + 5)
     action = tl.load(actions + layer)
     if action == 0:
         return
-    height = tl.load(pieces + piece * 6 + 3)
-    width = tl.load(pieces + piece * 6 + 4)
+    height = tl.load(pieces + piece * 7 + 3)
+    width = tl.load(pieces + piece * 7 + 4)
     if aligned:
         width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
+    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
     rows = (tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)).to(tl.int64)
     columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
     there, inside = rows < height, columns < width
@@ -193,22 +233,22 @@ def factored_update(
     if action == 2:
         tl.store(place, tl.zeros((ROWS, COLUMNS), dtype=tl.float32), mask=within)
         return
-    right = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
-    left = _matrix(tl.load(pieces + piece * 6 + 2), dtype, False)
+    right = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
+    scaled = _matrix(tl.load(pieces + piece * 7 + 6), tl.float32, True)
     total = tl.load(counts + layer) * rank
     combination = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(0, total, FACTORS):
         factors = start + tl.arange(0, FACTORS)
-        counted = factors < total
-        w = tl.load(weights + layer * capacity + factors // rank, mask=counted, other=0.0)
         lefts = tl.load(
-            left + factors[:, None] * height + rows[None, :], mask=counted[:, None] & there[None, :], other=0.0
+            scaled + rows[:, None] * pitch + factors[None, :],
+            mask=there[:, None] & (factors < pitch)[None, :],
+            other=0.0,
         )
+        counted = factors < total
         r = tl.load(
             right + factors[:, None] * width + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0
         )
-        scaled = tl.trans(lefts.to(tl.float32) * w[:, None])
-        combination = tl.dot(scaled, r.to(tl.float32), combination, input_precision=precision)
+        combination = tl.dot(lefts, r.to(tl.float32), combination, input_precision=precision)
     g = tl.load(place, mask=within, other=0.0)
     tl.store(place, g - combination * tl.load(norms + layer), mask=within)
 
@@ -221,20 +261,20 @@ def dense_update(
     """gradient -= norm * sum over k of weight[k] direction[k], or 0, or untouched."""
     tile = tl.program_id(0).to(tl.int64)
     piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 6 + 5)
+    layer = tl.load(pieces + piece * 7 + 5)
     action = tl.load(actions + layer)
     if action == 0:
         return
-    width = tl.load(pieces + piece * 6 + 4)
+    width = tl.load(pieces + piece * 7 + 4)
     if aligned:
         width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 6), tl.float32, aligned)
+    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
     columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
     inside = columns < width
     if action == 2:
         tl.store(gradient + columns, tl.zeros((COLUMNS,), dtype=tl.float32), mask=inside)
         return
-    directions = _matrix(tl.load(pieces + piece * 6 + 1), dtype, aligned)
+    directions = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
     count = tl.load(counts + layer)
     combination = tl.zeros((COLUMNS,), dtype=tl.float32)
     for start in range(0, count, GROUP):

@@ -8,7 +8,16 @@ import triton.language as tl
 from torch import Tensor
 
 from sfao.gating.device import kernels
-from sfao.gating.device.tables import Kind, Piece, Tiling, dot_tiles, entry_tiles, layer_segments, update_tiles
+from sfao.gating.device.tables import (
+    Kind,
+    Piece,
+    Tiling,
+    dot_tiles,
+    entry_tiles,
+    layer_segments,
+    left_tiles,
+    update_tiles,
+)
 from sfao.gating.transfer import send
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
@@ -16,9 +25,12 @@ DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 PRECISION = "tf32x3"
 # Sizes of tiles, found by trying on an H200.
 DOT_ROWS, DOT_COLUMNS, DOT_FACTORS = 64, 32, 64
+DOT_WARPS, DOT_STAGES = 4, 3
 SAMPLE_FACTORS = 16
 UPDATE_ROWS, UPDATE_COLUMNS, UPDATE_FACTORS = 64, 128, 32
-DENSE_COLUMNS, DENSE_GROUP, DENSE_FACTORS = 1024, 8, 256
+UPDATE_WARPS, UPDATE_STAGES = 4, 3
+LEFT_ROWS, LEFT_FACTORS, SCALED_PITCH = 32, 32, 16
+DENSE_COLUMNS, DENSE_GROUP, DENSE_FACTORS = 1024, 8, 64
 GATHERED_TILES = 32
 ENTRIES = 8192
 
@@ -70,7 +82,10 @@ class Launches:
         self._device = pieces[0].right.device
         self._held, self._sampled = self._column(held), self._column(sampled)
         self._capacity = max(held)
-        self._table = torch.zeros(len(self._pieces), 6, dtype=torch.int64, device=self._device)
+        self._table = torch.zeros(len(self._pieces), kernels.PIECE, dtype=torch.int64, device=self._device)
+        self._pitch = -(-self._capacity * kind.rank // SCALED_PITCH) * SCALED_PITCH
+        self._scaled = self._room_for_scaled_lefts() if kind.factored else {}
+        self._left_tiles = left_tiles(self._pieces, self._pitch, LEFT_ROWS, LEFT_FACTORS, self._device)
         self.point_at(addresses)
         self._dots = torch.zeros(len(held), self._capacity * kind.rank, dtype=torch.float64, device=self._device)
         self._all = self._tiling(held)
@@ -82,8 +97,16 @@ class Launches:
 
     def point_at(self, addresses: Sequence[int]) -> None:
         """Let the gradients be at these addresses from now on."""
-        rows = [piece.row(addresses[piece.gradient]) for piece in self._pieces]
+        rows = [piece.row(addresses[piece.gradient], self._scaled_address(piece)) for piece in self._pieces]
         send(torch.tensor(rows, dtype=torch.int64), self._table)
+
+    def _room_for_scaled_lefts(self) -> dict[int, Tensor]:
+        """{address of left factors: where they go when scaled}"""
+        rows = {piece.left.data_ptr(): piece.rows for piece in self._pieces if piece.left is not None}
+        return {left: torch.zeros(count, self._pitch, device=self._device) for left, count in rows.items()}
+
+    def _scaled_address(self, piece: Piece) -> int:
+        return self._scaled[piece.left.data_ptr()].data_ptr() if piece.left is not None else 0
 
     def dots(self, roots: Tensor, wanted: Tensor, sample: Tensor | None = None) -> Tensor:
         """Inner products of the scaled gradients of the wanted layers, with all directions or with the sample.
@@ -99,7 +122,8 @@ class Launches:
         if kind.factored:
             kernels.factored_dots[grid](
                 *shared, rank=kind.rank, precision=PRECISION, **common,
-                ROWS=DOT_ROWS, COLUMNS=DOT_COLUMNS, FACTORS=tiling.step, num_warps=4, num_stages=3,
+                ROWS=DOT_ROWS, COLUMNS=DOT_COLUMNS, FACTORS=tiling.step,
+                num_warps=DOT_WARPS, num_stages=DOT_STAGES,
             )  # fmt: skip
         else:
             kernels.dense_dots[grid](
@@ -114,15 +138,23 @@ class Launches:
     def update(self, actions: Tensor, norms: Tensor, weights: Tensor) -> None:
         """Project, clear or leave alone the gradients of every layer, as its action says."""
         kind, grid = self.kind, (len(self._updates),)
-        shared = (self._updates, self._table, actions, norms, weights, self._held, self._capacity)
-        common = {"dtype": DTYPES[kind.dtype], "aligned": kind.aligned}
+        dtype = DTYPES[kind.dtype]
         if kind.factored:
+            kernels.scaled_lefts[(len(self._left_tiles),)](
+                self._left_tiles, self._table, actions, weights, self._held, self._capacity, self._pitch,
+                rank=kind.rank, dtype=dtype, ROWS=LEFT_ROWS, FACTORS=LEFT_FACTORS,
+            )  # fmt: skip
             kernels.factored_update[grid](
-                *shared, rank=kind.rank, precision=PRECISION, **common,
-                ROWS=UPDATE_ROWS, COLUMNS=UPDATE_COLUMNS, FACTORS=UPDATE_FACTORS, num_warps=4, num_stages=3,
+                self._updates, self._table, actions, norms, self._held, self._pitch,
+                rank=kind.rank, precision=PRECISION, dtype=dtype, aligned=kind.aligned,
+                ROWS=UPDATE_ROWS, COLUMNS=UPDATE_COLUMNS, FACTORS=UPDATE_FACTORS,
+                num_warps=UPDATE_WARPS, num_stages=UPDATE_STAGES,
             )  # fmt: skip
         else:
-            kernels.dense_update[grid](*shared, **common, COLUMNS=DENSE_COLUMNS, GROUP=DENSE_GROUP, num_warps=4)
+            kernels.dense_update[grid](
+                self._updates, self._table, actions, norms, weights, self._held, self._capacity,
+                dtype=dtype, aligned=kind.aligned, COLUMNS=DENSE_COLUMNS, GROUP=DENSE_GROUP, num_warps=4,
+            )  # fmt: skip
 
     def _tiling(self, directions: Sequence[int]) -> Tiling:
         factors = [count * self.kind.rank for count in directions]

@@ -43,9 +43,9 @@ class Piece:
         )
         return Kind(self.left is not None, rank, self.right.dtype, aligned)
 
-    def row(self, address: int) -> list[int]:
+    def row(self, address: int, scaled: int) -> list[int]:
         left = 0 if self.left is None else self.left.data_ptr()
-        return [address, self.right.data_ptr(), left, self.rows, self.columns, self.layer]
+        return [address, self.right.data_ptr(), left, self.rows, self.columns, self.layer, scaled]
 
 
 def pieces_of(layer: int, block: Block, gradients: Sequence[int | None]) -> Iterator[Piece]:
@@ -91,6 +91,21 @@ def dot_tiles(
 
 def update_tiles(pieces: Sequence[Piece], rows: int, columns: int, device: torch.device) -> Tensor:
     tiles = [[n, row, column, 0] for n, piece in enumerate(pieces) for row, column in _corners(piece, rows, columns)]
+    return _table(tiles, 4, device)
+
+
+def left_tiles(pieces: Sequence[Piece], factors: int, rows: int, step: int, device: torch.device) -> Tensor:
+    """Tiles over the left factors; parameters of one matrix share theirs, so once for all of them."""
+    first: dict[int, int] = {}
+    for number, piece in enumerate(pieces):
+        if piece.left is not None:
+            first.setdefault(piece.left.data_ptr(), number)
+    tiles = [
+        [number, row, 0, start]
+        for number in first.values()
+        for row in range(0, pieces[number].rows, rows)
+        for start in range(0, factors, step)
+    ]
     return _table(tiles, 4, device)
 
 
