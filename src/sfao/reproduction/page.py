@@ -8,7 +8,7 @@ from sfao.experiment.record import Record
 from sfao.reproduction.archive import Archive, key, read_lines
 from sfao.reproduction.paper import paper_table, stated_seeds, table_numbers
 from sfao.reproduction.protocol import PRESETS, protocol
-from sfao.reproduction.reproduced import Reproduced, reproduce
+from sfao.reproduction.reproduced import Reproduced, Row, reproduce
 from sfao.reproduction.views import as_markdown
 
 #: Why there are no records, where that is known: `released: {table7: reason}`, beside the folders of records.
@@ -38,15 +38,49 @@ ABOUT = {
 def page(records: Path) -> str:
     """Markdown from `records/PRESET/*.jsonl`; a FolderError that names what cannot be read."""
     reasons = read_yaml(records / REASONS) if (records / REASONS).exists() else {}
-    parts = [INTRODUCTION]
-    for preset in PRESETS:
-        archive = Archive(record for file in sorted((records / preset).glob("*.jsonl")) for record in read_lines(file))
+    archives = {preset: _archive(records / preset) for preset in PRESETS}
+    filled = {preset: list(_tables(preset, archive)) for preset, archive in archives.items()}
+    parts = [INTRODUCTION, _in_short([table for tables in filled.values() for table in tables])]
+    for preset, archive in archives.items():
         parts.append(f"## Preset {preset}\n\n{ABOUT[preset]}\n")
-        tables = list(_tables(preset, archive))
+        tables = filled[preset]
         parts += [as_markdown(table, "###") for table in tables]
         parts.append(_missing(preset, {table.number for table in tables if not table.as_released}, reasons))
         parts.append(_unused(preset, archive))
     return "\n".join(part for part in parts if part)
+
+
+def _archive(folder: Path) -> Archive:
+    return Archive(record for file in sorted(folder.glob("*.jsonl")) for record in read_lines(file))
+
+
+def _in_short(tables: list[Reproduced]) -> str:
+    """How many of the paper's cells agree with ours, row by row."""
+    if not tables:
+        return ""
+    lines = [
+        "## In short",
+        "",
+        "Cells of the paper within two standard errors of ours (of one run: within two standard deviations; bytes and",
+        "counts: equal), of those that our runs fill and a spread allows to judge.",
+        "",
+        "| table | preset | agree | row by row |",
+        "|---|---|---:|---|",
+    ]
+    for table in tables:
+        # Beside a method's own row there are others of its name, to show what else the paper's could be.
+        rows = [row for row in table.rows if table.kind != "accuracy" or not row.remark]
+        judged = {_named(row): [cell.agrees for cell in row.cells if cell.agrees is not None] for row in rows}
+        judged = {name: found for name, found in judged.items() if found}
+        told = ", ".join(f"{name} {sum(found)} of {len(found)}" for name, found in judged.items()) or "one seed each"
+        agree = f"{sum(map(sum, judged.values()))} of {sum(map(len, judged.values()))}" if judged else ""
+        preset = f"{table.preset}, as released" if table.as_released else table.preset
+        lines.append(f"| {table.number}, {table.title} | {preset} | {agree} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def _named(row: Row) -> str:
+    return f"{row.name}, {row.remark.rstrip('.')}:" if row.remark else row.name
 
 
 def _tables(preset: str, archive: Archive) -> Iterable[Reproduced]:
