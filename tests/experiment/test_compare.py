@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from multiprocessing import active_children
@@ -149,7 +150,20 @@ def test_a_record_that_cannot_be_read_is_named(out):
     job.folder.mkdir(parents=True)
     (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
     (job.folder / "record.json").write_text('{"half')
-    refused(planned(out), out, FolderError, r"sgd-0/record.json must be the record of a run")
+    refused(planned(out), out, FolderError, r"sgd-0/record\.json must be the record of a run, but it is damaged: ")
+
+
+def test_a_record_that_is_done_but_lacks_its_metrics_is_named(out):
+    (job,) = planned(out)
+    execute(job.config, job.folder)
+    known = json.loads((job.folder / "record.json").read_text())
+    (job.folder / "record.json").write_text(json.dumps({**known, "metrics": {}}))
+    refused(
+        planned(out),
+        out,
+        FolderError,
+        r"sgd-0/record\.json must be the record of a run, but it is damaged: `metrics\.average_accuracy` must be",
+    )
 
 
 def test_two_comparisons_cannot_share_a_folder_at_a_time(out):

@@ -108,8 +108,8 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
         (["none"], "`none` must be a folder of runs, none there"),
         (["empty"], "`empty` must be or hold finished runs"),
         (["file"], "it is a file"),
-        (["damaged"], "damaged/record.json is damaged"),
-        ([compared, "damaged"], "damaged/record.json is damaged"),
+        (["damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
+        ([compared, "damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
         ([compared, "--out", "file"], "`out` must be a folder, got the file file"),
         ([], "RUN_DIR"),
     ):

@@ -190,6 +190,18 @@ def test_a_name_that_is_no_text_does_not_stop_the_report(folder, tmp_path):
     assert "caf?" in report(tmp_path / "runs", tmp_path).read_text()
 
 
+def test_the_page_tells_when_runs_ended_as_their_records_have_it(folder, tmp_path):
+    runs = tmp_path / "runs"
+    edited(folder / "sgd-0", runs / "a", finished="2025-03-01T23:59:59+00:00")
+    edited(folder / "sgd-1", runs / "b", finished="2025-03-02T03:30:00+02:00")
+    edited(folder / "ewc-0", runs / "c", finished="")
+    html = report(runs, tmp_path).read_text()
+    assert "<dt>Ended</dt><dd>2025-03-01 23:59 to 2025-03-02 01:30 UTC</dd>" in html
+    assert "<dt>Ended</dt><dd>2025-03-02 01:30 UTC, done</dd>" in html
+    assert "<dt>Ended</dt><dd>done</dd>" in html
+    assert "<dt>Ended</dt><dd>done</dd>" in report(runs / "c", tmp_path).read_text()
+
+
 def test_the_same_runs_make_the_same_page(folder, html, tmp_path):
     assert report(folder, tmp_path).read_text() == html
 

@@ -84,7 +84,7 @@ def test_a_damaged_record_is_named_with_what_is_wrong(compared, tmp_path, change
 def test_a_record_that_is_none_is_named(compared, tmp_path, text):
     folder = edited(compared / "sgd-0", tmp_path / "run")
     (folder / RECORD).write_text(text)
-    with pytest.raises(ReportError, match=r"record\.json is damaged"):
+    with pytest.raises(ReportError, match=r"record\.json must be the record of a run, but it is damaged"):
         load_runs([folder])
 
 

@@ -12,7 +12,7 @@ from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.execute import set_up
 from sfao.experiment.folder import CONFIG, check_folder, check_free, finished_record, locked, occupied
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
-from sfao.experiment.record import Record, describe, versions
+from sfao.experiment.record import Record, describe, timestamp, versions
 from sfao.experiment.worker import Failure, Job
 
 #: What the comparison as a whole leaves beside the folders of its runs.
@@ -129,6 +129,7 @@ def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:
         data=describe(sliced(dataset, config.fraction)),
         config=config.model_dump(),
         versions=versions(config.device),
+        finished=timestamp(),
     )
     try:
         with occupied(job.folder, config, resume=True) as finished:

@@ -28,7 +28,7 @@ def execute(
     with occupied(folder, config, resume=resume) as finished:
         if finished is None:
             return run.execute(report, stopping)
-        check_same_data(folder, finished.data, describe(dataset))
+        check_same_data(folder, finished.data, describe(run.dataset))
         return finished
 
 

@@ -9,20 +9,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
-from sfao.metrics import summary
 from sfao.reports.errors import ReportError
 
 #: What is counted of every layer.
 DECISIONS = ("accept", "project", "discard", "zero")
-
-_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-#: What a report says of the data, where a record says anything of them.
-_DATA = {"name": str, "train": int, "test": int}
 
 
 @dataclass(frozen=True)
@@ -121,29 +114,9 @@ def _load(folder: Path, name: str) -> LoadedRun:
 
 def _load_record(folder: Path) -> Record:
     try:
-        record = _RECORD.validate_python(vars(load_record(folder)))
-        _check_data(record.data)
-        if record.status == "done":
-            _check_metrics(record)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise ReportError(f"{folder / RECORD} is damaged: `{field}`: {first['msg']}") from error
+        return load_record(folder)
     except ValueError as error:
-        raise ReportError(f"{folder / RECORD} is damaged: {error}") from error
-    return record
-
-
-def _check_data(data: dict[str, Any]) -> None:
-    for name, kind in _DATA.items() if data else ():
-        if not isinstance(data.get(name), kind):
-            raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {data.get(name)!r}")
-
-
-def _check_metrics(record: Record) -> None:
-    for name in summary(record.accuracy_matrix, record.initial_accuracy):
-        if not isfinite(record.metrics.get(name, float("nan"))):
-            raise ValueError(f"`metrics.{name}` must be a finite number, got {record.metrics.get(name)}")
+        raise ReportError(str(error)) from error
 
 
 def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
