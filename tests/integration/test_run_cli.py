@@ -32,6 +32,16 @@ def whole(tmp_path_factory) -> dict:
     return record(folder / "run")
 
 
+def test_a_run_that_was_finished_before_says_that_nothing_was_run(tmp_path):
+    command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", "--set", "epochs=1"]
+    first, again = (sfao(*command, cwd=tmp_path) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert again.stdout == f"finished before; nothing was run\n{first.stdout}"
+    told = json.loads(sfao(*command, "--json", cwd=tmp_path).stdout)
+    assert told == {**record(tmp_path / "run"), "ran": False}
+    assert sfao(*command, "--quiet", cwd=tmp_path).stdout == ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
     command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
@@ -53,6 +63,7 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
     assert "add --resume" in refused.stderr
     resumed = sfao(*command, "--resume", "--json", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["ran"] is True
     for key in ("metrics", "accuracy_matrix", "weights_sha256", "steps", "decisions"):
         assert json.loads(resumed.stdout)[key] == whole[key]
         assert record(tmp_path / "run")[key] == whole[key]
