@@ -118,11 +118,22 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
     command = [*SFAO, "run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, preexec_fn=limit)
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("sfao: File too large")
+    assert done.stderr.strip().splitlines()[-1] == "sfao: File too large: run/checkpoint.pt"
     assert "Traceback" not in done.stderr
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [".lock", "config.yaml", "steps.jsonl"]
     again = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def test_telemetry_that_cannot_be_written_is_named(tmp_path):
+    from sfao.experiment.telemetry import Telemetry
+
+    telemetry = Telemetry(tmp_path, 0)
+    (tmp_path / "steps.jsonl").unlink()
+    (tmp_path / "steps.jsonl").symlink_to("/dev/full")
+    telemetry.add(step=1)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/steps\.jsonl'"):
+        telemetry.flush()
 
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path):
@@ -135,7 +146,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(tmp_path):
-    (tmp_path / "c.yaml").write_text("a: &a\n  b: *a\n")  # a mapping inside itself
+    (tmp_path / "c.yaml").write_text("a: " + "[" * 5000 + "]" * 5000)  # deeper than the parser can follow
     command = ["run", "split-mnist-5k", "--config", "c.yaml", "--out", "run"]
     done = sfao(*command, cwd=tmp_path)
     assert done.returncode == 1
