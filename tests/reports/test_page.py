@@ -202,6 +202,11 @@ def test_the_page_tells_when_runs_ended_as_their_records_have_it(folder, tmp_pat
     assert "<dt>Ended</dt><dd>done</dd>" in report(runs / "c", tmp_path).read_text()
 
 
+def test_settings_that_methods_do_not_share_are_a_warning(folder, html, tmp_path):
+    assert "<li><b>settings</b>: methods differ in lr: 0.01 (ewc, sfao, sgd, si), 1e+30 (si)</li>" in html
+    assert "methods differ" not in report(folder / "sgd-0", tmp_path).read_text()
+
+
 def test_the_same_runs_make_the_same_page(folder, html, tmp_path):
     assert report(folder, tmp_path).read_text() == html
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from sfao.experiment.record import Record
 from sfao.gating.decision import Decision
-from sfao.reports.comparison import Warned
+from sfao.reports.comparison import Group
 from sfao.reports.comparison_views import concerned, reading_notes
 from sfao.reports.groups import RunGroup
 from sfao.reports.page.settings import Differences, differences, seeds_in_words, set_up
@@ -85,7 +85,7 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
         facts=_facts(group.runs),
         results=result_table(group.group),
         notes=reading_notes(group.group),
-        warnings=[_warning(warned) for warned in group.group.warnings],
+        warnings=_warnings(group.group),
         troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
         pictures=pictures,
         runs=runs_table(group.runs),
@@ -94,8 +94,9 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
     )
 
 
-def _warning(warned: Warned) -> tuple[str, str]:
-    return concerned(warned), warned.text
+def _warnings(group: Group) -> list[tuple[str, str]]:
+    uneven = [("settings", group.uneven)] if group.uneven else []
+    return uneven + [(concerned(warned), warned.text) for warned in group.warnings]
 
 
 def _lead(group: RunGroup) -> str:
