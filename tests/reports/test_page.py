@@ -203,7 +203,7 @@ def test_the_page_tells_when_runs_ended_as_their_records_have_it(folder, tmp_pat
 
 
 def test_settings_that_methods_do_not_share_are_a_warning(folder, html, tmp_path):
-    assert "<li><b>settings</b>: methods differ in lr: 0.01 (ewc, sfao, sgd, si), 1e+30 (si)</li>" in html
+    assert "<li><b>settings</b>: methods differ in lr: 0.01 (sgd, ewc, si, sfao), 1e+30 (si)</li>" in html
     assert "methods differ" not in report(folder / "sgd-0", tmp_path).read_text()
 
 

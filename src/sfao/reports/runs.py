@@ -12,6 +12,8 @@ from typing import Any
 from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
+from sfao.methods import METHODS
+from sfao.reports.comparison import BOUND, comparable_records
 from sfao.reports.errors import ReportError
 
 #: What is counted of every layer.
@@ -38,7 +40,7 @@ class LoadedRun:
 
 
 def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
-    """The runs that the folders are or hold, at any depth, each once, in natural order.
+    """The runs that the folders are or hold, at any depth, each once, in an order to be read in.
 
     A ReportError when a folder is not there or holds no finished run, or when a record is damaged. A damaged line of
     telemetry costs a run the steps from there on, and it says so.
@@ -51,7 +53,7 @@ def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
         found |= dict.fromkeys(ended)
     root = _root(folders, list(found))
     named = {_name(folder, root): folder for folder in found}
-    return [_load(named[name], name) for name in sorted(named, key=natural)]
+    return in_order([_load(named[name], name) for name in sorted(named, key=natural)])
 
 
 def unfinished_runs(folders: Sequence[Path]) -> list[Path]:
@@ -69,6 +71,18 @@ def notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
         count = f"{len(unfinished)} run{'s are' if len(unfinished) > 1 else ' is'}"
         lines.append(f"{count} not finished and left out: {names}{more}.")
     return lines
+
+
+def in_order(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+    """What may be compared together, and there by method: sgd first, joint last, the others as they are listed."""
+    groups = comparable_records(run.record for run in runs)
+    place = {id(record): number for number, records in enumerate(groups) for record in records}
+    return sorted(runs, key=lambda run: (place[id(run.record)], _rank(run.record.method)))
+
+
+def _rank(method: str) -> int:
+    known = [name for name in METHODS if name != BOUND]
+    return known.index(method) if method in known else len(known) + (method == BOUND)
 
 
 def natural(text: str) -> list[tuple[int, str]]:

@@ -143,6 +143,14 @@ def test_the_geometry_is_that_of_a_recorded_step(split):
     assert nearest[0] * gradient[0] == pytest.approx(look.cosine)
 
 
+def test_a_projection_that_is_not_exact_is_told(split):
+    run = split.done["sfao"][0]
+    for projection, told in (("span", False), ("sequential", True)):
+        config = {**run.record.config, "options": {**run.options, "projection": projection}}
+        (group,) = grouped(copies(run, 1, config=config))
+        assert ("u and Pg are not exactly orthogonal" in update_geometry(group).caption) == told
+
+
 @pytest.mark.parametrize(("cosine", "kept"), [(0.999, 0.01), (-0.3, 0.9), (0.0, 0.5), (0.05, 0.9985), (0.9, 0.9)])
 def test_the_geometry_can_be_drawn_of_any_step(split, cosine, kept):
     run = split.done["sfao"][0]
