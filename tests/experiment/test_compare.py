@@ -1,5 +1,7 @@
+import json
 import os
 import signal
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -9,12 +11,12 @@ from filelock import FileLock
 
 from sfao.benchmarks.errors import MissingData
 from sfao.experiment.compare import compare
-from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.errors import ConfigError, FolderError, Interrupted
 from sfao.experiment.execute import execute
 from sfao.experiment.plan import parse_methods, parse_seeds, plan
 from sfao.experiment.pool import Skipped
 from sfao.experiment.record import load_record
-from sfao.experiment.run import Update
+from sfao.experiment.run import Run, Update
 
 BENCHMARK = "split-mnist-5k"
 
@@ -74,6 +76,13 @@ def test_seeds_are_how_many_or_which(text, seeds):
 def test_seeds_that_are_neither_are_refused(text):
     with pytest.raises(ConfigError, match="`seeds` must be how many, such as 5, or which, such as 3,7, got"):
         parse_seeds(text)
+
+
+def test_a_seed_that_was_meant_as_one_is_not_taken_for_a_count():
+    with pytest.raises(ConfigError, match=r"at most 1000 as a count, got 20240101; that seed alone is 20240101,$"):
+        parse_seeds("20240101")
+    assert parse_seeds("20240101,") == [20240101]
+    assert len(parse_seeds("1000")) == 1000
 
 
 def test_methods_are_names_with_commas_between():
@@ -149,7 +158,37 @@ def test_a_record_that_cannot_be_read_is_named(out):
     job.folder.mkdir(parents=True)
     (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
     (job.folder / "record.json").write_text('{"half')
-    refused(planned(out), out, FolderError, r"sgd-0/record.json must be the record of a run")
+    refused(planned(out), out, FolderError, r"sgd-0/record\.json must be the record of a run, but it is damaged: ")
+
+
+def test_a_record_that_is_done_but_lacks_its_metrics_is_named(out):
+    (job,) = planned(out)
+    execute(job.config, job.folder)
+    known = json.loads((job.folder / "record.json").read_text())
+    (job.folder / "record.json").write_text(json.dumps({**known, "metrics": {}}))
+    refused(
+        planned(out),
+        out,
+        FolderError,
+        r"sgd-0/record\.json must be the record of a run, but it is damaged: `metrics\.average_accuracy` must be",
+    )
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_runs_on_other_data_are_refused_before_anything_starts(out, digits, tmp_path, finished):
+    jobs = planned(out, seeds=[0, 1])
+    folder = jobs[1].folder
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(jobs[1].config.model_dump()))
+    fewer = replace(digits, train_images=digits.train_images[::2], train_labels=digits.train_labels[::2])
+    steps = iter(range(20))
+    if finished:
+        Run(jobs[1].config, fewer, folder).execute()
+    else:
+        with pytest.raises(Interrupted):
+            Run(jobs[1].config, fewer, folder).execute(stopping=lambda: next(steps, None) is None)
+    message = "sgd-1 holds one on 2000 training and 1000 test images of mnist-5k, here are 4000 and 1000"
+    refused(jobs, out, FolderError, message, resume=True)
 
 
 def test_two_comparisons_cannot_share_a_folder_at_a_time(out):

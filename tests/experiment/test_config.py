@@ -3,6 +3,7 @@ import yaml
 
 from sfao.experiment.config import checked, configure, parse_setting
 from sfao.experiment.errors import ConfigError
+from sfao.experiment.yaml_lines import repeated_key
 
 
 def test_settings_come_from_the_benchmark_the_file_and_the_command_in_this_order(tmp_path):
@@ -48,6 +49,8 @@ def test_settings_of_the_command(text, parsed):
     [
         ({"lrr": 1}, "`lrr` is no setting (did you mean 'lr'?)"),
         ({"lr": "fast"}, "`lr`: input should be a valid number"),
+        ({"order": 10}, "`order`: input should be a valid string or a valid list, got 10"),
+        ({"order": [1, "x"]}, "`order.1`: input should be a valid integer, unable to parse string as an integer, got"),
         ({"lr": 0}, "`lr`: input should be greater than 0, got 0"),
         ({"epochs": 1.5}, "`epochs`: input should be a valid integer"),
         ({"scenario": "tasks"}, "`scenario`: input should be 'domain', 'task' or 'class', got 'tasks'"),
@@ -79,8 +82,14 @@ def test_unknown_names_suggest_the_nearest(benchmark, method):
     [
         ("epochs: 2\nlr: fast\n", "c.yaml:2: `lr`: input should be a valid number"),
         ("epochs: 2\n\nlearning_rate: 1\n", "c.yaml:3: `learning_rate` is no setting"),
-        ("model:\n  name: mlp\n  hiden: 3\n", "c.yaml:1: `hiden` is no option (did you mean 'hidden'?)"),
+        ("model:\n  name: mlp\n  hiden: 3\n", "c.yaml:3: `hiden` is no option (did you mean 'hidden'?)"),
+        ("epochs: 2\nmodel:\n  hidden: 3\n  name: resnet\n", "c.yaml:4: `model.name` must be one of mlp"),
+        ("lr: 1\nevaluate: validation\n", "c.yaml:2: `evaluate: validation` needs examples held out"),
+        ("lr: 1\norder:\n  - 1\n  - x\n", "c.yaml:2: `order.1`: input should be a valid integer"),
+        ("lr: 1\nepochs: 2\nlr: 3\n", "c.yaml:3: `lr` must be there once, got it again"),
+        ("model:\n  hidden: 2\n  name: mlp\n  hidden: 3\n", "c.yaml:4: `model.hidden` must be there once, got it"),
         ("options:\n  a: 1\n  b: 2\n", "c.yaml:2: `options.a` is no setting"),
+        ("a: &a\n  b: *a\n", "c.yaml:1: `a` is no setting"),
         ("- 1\n", "must hold `name: value` lines, got list"),
         ("a: [1\n", "must be YAML"),
         ("1: 2\n", "must hold names of settings, got 1"),
@@ -105,7 +114,25 @@ def test_a_missing_file(tmp_path):
         configure("split-mnist", "sgd", file=tmp_path / "none.yaml")
 
 
-@pytest.mark.parametrize("text", ["lr", "=3", "lr=[1"])
+def test_an_option_of_several_types_is_named_without_them():
+    with pytest.raises(ConfigError, match=r"^`options\.threshold`: input .* number, .* or a valid tuple"):
+        configure("split-mnist", "gpm", settings={"options.threshold": "much"})
+
+
+def test_aliases_and_merged_keys_are_no_repetition(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("model: &sizes\n  hidden: 3\noptions:\n  <<: {threshold: 0.5}\n  threshold: 0.9\n")
+    config = configure("split-mnist", "gpm", file=file)
+    assert (config.model.sizes, config.options["threshold"]) == ({"hidden": 3}, 0.9)
+
+
+def test_aliases_of_aliases_are_read_in_no_time(tmp_path):
+    """Each level stands twice for the one before: 2 ** 40 mappings, if they were walked one by one."""
+    levels = [f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}" for n in range(1, 41)]
+    assert repeated_key("\n".join(["a0: &a0 {x: 1, y: 2}", *levels])) is None
+
+
+@pytest.mark.parametrize("text", ["lr", "=3", "lr=[1", "model={hidden: 3, hidden: 4}"])
 def test_bad_set(text):
     with pytest.raises(ConfigError, match="--set"):
         parse_setting(text)

@@ -272,3 +272,8 @@ def test_a_setting_that_came_later_does_not_keep_an_older_run_from_being_known(t
     assert execute(config(), tmp_path / "run") == first
     with pytest.raises(FolderError, match=r"`fraction` is 1\.0 there and 0\.5 here"):
         execute(config(fraction=0.5), tmp_path / "run")
+
+
+def test_a_finished_run_on_a_slice_is_known_again(tmp_path):
+    first = execute(config(fraction=0.1), tmp_path / "run")
+    assert execute(config(fraction=0.1), tmp_path / "run") == first

@@ -90,6 +90,7 @@ def test_it_ends_in_a_table_and_the_paths_of_what_it_wrote(reference):
     assert sorted(path.name for path in out.iterdir() if path.name[0] != ".") == [
         "comparison.json", "comparison.md", "joint-0", "joint-1", "sgd-0", "sgd-1",
     ]  # fmt: skip
+    assert "warning: methods differ in epochs: 4 (sgd), 1 (joint)" in text.splitlines()
     assert error.count("done: accuracy") == 4
     assert "Traceback" not in error
     assert not list(out.glob("*/checkpoint*"))

@@ -6,10 +6,12 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from sfao.benchmarks.formats.cifar import CIFAR10
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.cli.main import app
 from sfao.methods import METHODS
 from sfao.models import MODELS
+from tests.benchmarks.publishers import pictures, write_cifar_binary
 
 
 @pytest.fixture
@@ -36,6 +38,21 @@ def test_data_list_says_what_is_here_and_how_to_get_the_rest(sfao):
     assert entries["mnist-5k"]["where"].endswith(".gz")
     assert entries["cifar10"]["where"] is None
     assert "not here: sfao data get cifar10" in sfao("data", "list").stdout
+
+
+def test_data_list_shows_what_is_there_of_a_set_and_needs_no_torch(tmp_path):
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    (tmp_path / "cifar-100-binary").mkdir()
+    for name in ("train.bin", "test.bin"):
+        (tmp_path / "cifar-100-binary" / name).write_bytes(b"no records")
+    code = "import sys; sys.argv = ['sfao', 'data', 'list', '--data-root', {!r}]\nfrom sfao.cli.main import main\n"
+    code = code.format(str(tmp_path)) + "try: main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *lines, heavy = done.stdout.splitlines()
+    (row,) = (line.split() for line in lines if line.startswith("cifar10 "))
+    assert row[1:7] == ["20", "of", "50,000", "10", "of", "10,000"]
+    assert "(damaged: sfao data verify)" in " ".join(done.stdout.split())
+    assert heavy == "False"
 
 
 def test_data_verify_is_0_for_what_is_published_and_1_for_what_is_missing(sfao):

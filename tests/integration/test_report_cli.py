@@ -24,7 +24,9 @@ def invoke(*arguments):
 
 
 def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """But for the list that the command keeps for itself."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if path.name != ".figures.json"}
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,22 @@ def test_again_it_writes_the_same_bytes(compared, written, tmp_path):
     assert sorted(told["written"]) == sorted(str(tmp_path / name) for name in contents(tmp_path))
 
 
+def test_figures_of_an_earlier_report_go_and_those_of_others_stay(compared, tmp_path):
+    out = tmp_path / "report"
+    assert invoke(compared, "--out", out).exit_code == 0
+    (out / "figures" / "mine.pdf").write_bytes(b"mine")
+    (tmp_path / "precious.pdf").write_bytes(b"mine")
+    listed = json.loads((out / ".figures.json").read_text())
+    (out / ".figures.json").write_text(json.dumps([*listed, "../../precious.pdf", 5, "none.pdf"]))
+    result = invoke(compared / "sgd-0", "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    written = {"report.html", "table.md", "table.tex", "figures/accuracy-matrices.pdf", "figures/forgetting.pdf"}
+    assert set(contents(out)) == written | {"figures/mine.pdf"}
+    assert (tmp_path / "precious.pdf").exists()
+    (out / ".figures.json").write_text("{")
+    assert invoke(compared / "sgd-0", "--out", out).exit_code == 0
+
+
 def test_where_it_goes_when_nothing_is_said(compared, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("sgd-0", "sgd-1"):
@@ -108,8 +126,8 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
         (["none"], "`none` must be a folder of runs, none there"),
         (["empty"], "`empty` must be or hold finished runs"),
         (["file"], "it is a file"),
-        (["damaged"], "damaged/record.json is damaged"),
-        ([compared, "damaged"], "damaged/record.json is damaged"),
+        (["damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
+        ([compared, "damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
         ([compared, "--out", "file"], "`out` must be a folder, got the file file"),
         ([], "RUN_DIR"),
     ):

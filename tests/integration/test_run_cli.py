@@ -32,6 +32,16 @@ def whole(tmp_path_factory) -> dict:
     return record(folder / "run")
 
 
+def test_a_run_that_was_finished_before_says_that_nothing_was_run(tmp_path):
+    command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", "--set", "epochs=1"]
+    first, again = (sfao(*command, cwd=tmp_path) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert again.stdout == f"finished before; nothing was run\n{first.stdout}"
+    told = json.loads(sfao(*command, "--json", cwd=tmp_path).stdout)
+    assert told == {**record(tmp_path / "run"), "ran": False}
+    assert sfao(*command, "--quiet", cwd=tmp_path).stdout == ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
     command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
@@ -53,6 +63,7 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
     assert "add --resume" in refused.stderr
     resumed = sfao(*command, "--resume", "--json", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["ran"] is True
     for key in ("metrics", "accuracy_matrix", "weights_sha256", "steps", "decisions"):
         assert json.loads(resumed.stdout)[key] == whole[key]
         assert record(tmp_path / "run")[key] == whole[key]
@@ -107,11 +118,22 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
     command = [*SFAO, "run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, preexec_fn=limit)
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("sfao: File too large")
+    assert done.stderr.strip().splitlines()[-1] == "sfao: File too large: run/checkpoint.pt"
     assert "Traceback" not in done.stderr
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [".lock", "config.yaml", "steps.jsonl"]
     again = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def test_telemetry_that_cannot_be_written_is_named(tmp_path):
+    from sfao.experiment.telemetry import Telemetry
+
+    telemetry = Telemetry(tmp_path, 0)
+    (tmp_path / "steps.jsonl").unlink()
+    (tmp_path / "steps.jsonl").symlink_to("/dev/full")
+    telemetry.add(step=1)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/steps\.jsonl'"):
+        telemetry.flush()
 
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path):
@@ -124,7 +146,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(tmp_path):
-    (tmp_path / "c.yaml").write_text("a: &a\n  b: *a\n")  # a mapping inside itself
+    (tmp_path / "c.yaml").write_text("a: " + "[" * 5000 + "]" * 5000)  # deeper than the parser can follow
     command = ["run", "split-mnist-5k", "--config", "c.yaml", "--out", "run"]
     done = sfao(*command, cwd=tmp_path)
     assert done.returncode == 1

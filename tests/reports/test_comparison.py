@@ -167,6 +167,32 @@ def test_a_warning_is_listed_once_with_the_runs_it_concerns():
     assert "warning (si, seed 4): another" in shown
 
 
+def configured(method, seed=0, **settings):
+    known = {"method": method, "seed": seed, "lr": 0.1, "epochs": 2, "model": {"name": "mlp", "hidden": 256}}
+    return record(method, seed, config={**known, **settings})
+
+
+def test_settings_that_methods_do_not_share_are_a_line_under_the_table():
+    model = {"name": "cnn", "fc": 9}
+    records = [configured("sgd"), configured("sgd", 1), configured("ewc", epochs=10), configured("sfao", model=model)]
+    line = "methods differ in epochs: 2 (sgd, sfao), 10 (ewc); model.name: mlp (sgd, ewc), cnn (sfao)"
+    assert only_group(records).uneven == line
+    assert f"warning: {line}" in text(records)
+    assert f"\n- warning: {line}\n" in as_markdown(comparison(records))
+    assert as_json(comparison(records))["groups"][0]["uneven"] == line
+
+
+def test_options_of_methods_and_sweeps_that_all_share_are_no_difference():
+    own = [configured("sgd"), configured("ewc", options={"strength": 3})]
+    swept = [configured(method, lr=lr) for method in ("sgd", "ewc") for lr in (0.1, 0.2)]
+    alone = [configured("sgd", lr=lr) for lr in (0.1, 0.2)]
+    for records in (own, swept, alone, THREE):
+        assert only_group(records).uneven == ""
+        assert "differ" not in text(records)
+    many = [configured("sgd"), *(configured("ewc", lr=lr) for lr in range(1, 7))]
+    assert only_group(many).uneven == "methods differ in lr: 7 values"
+
+
 def test_json_holds_plain_full_numbers_and_no_nan():
     records = [record("sgd", 0, 1 / 3), record("ewc", 0, status="failed")]
     values = json.loads(json.dumps(as_json(comparison(records)), allow_nan=False))

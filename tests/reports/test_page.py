@@ -185,9 +185,32 @@ def test_markup_in_what_runs_say_is_escaped(folder, tmp_path):
     assert not [tag for tag, attributes in tags if tag == "img" or any(name.startswith("on") for name in attributes)]
 
 
+def test_a_control_character_in_the_name_of_a_method_does_not_stop_the_report(folder, tmp_path):
+    for name in ("sfao-0", "sgd-0"):
+        edited(folder / name, tmp_path / "runs" / name, method=f"{name[:4]}\x01\ud800\n")
+    assert "sfao??" in report(tmp_path / "runs", tmp_path).read_text()
+
+
 def test_a_name_that_is_no_text_does_not_stop_the_report(folder, tmp_path):
     edited(folder / "sgd-0", tmp_path / "runs" / os.fsdecode(b"caf\xe9"))
     assert "caf?" in report(tmp_path / "runs", tmp_path).read_text()
+
+
+def test_the_page_tells_when_runs_ended_as_their_records_have_it(folder, tmp_path):
+    runs = tmp_path / "runs"
+    edited(folder / "sgd-0", runs / "a", finished="2025-03-01T23:59:59+00:00")
+    edited(folder / "sgd-1", runs / "b", finished="2025-03-02T03:30:00+02:00")
+    edited(folder / "ewc-0", runs / "c", finished="")
+    html = report(runs, tmp_path).read_text()
+    assert "<dt>Ended</dt><dd>2025-03-01 23:59 to 2025-03-02 01:30 UTC</dd>" in html
+    assert "<dt>Ended</dt><dd>2025-03-02 01:30 UTC, done</dd>" in html
+    assert "<dt>Ended</dt><dd>done</dd>" in html
+    assert "<dt>Ended</dt><dd>done</dd>" in report(runs / "c", tmp_path).read_text()
+
+
+def test_settings_that_methods_do_not_share_are_a_warning(folder, html, tmp_path):
+    assert "<li><b>settings</b>: methods differ in lr: 0.01 (sgd, ewc, si, sfao), 1e+30 (si)</li>" in html
+    assert "methods differ" not in report(folder / "sgd-0", tmp_path).read_text()
 
 
 def test_the_same_runs_make_the_same_page(folder, html, tmp_path):

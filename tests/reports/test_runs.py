@@ -9,7 +9,7 @@ from sfao.reports.groups import grouped
 from sfao.reports.runs import load_runs, notices, unfinished_runs
 from tests.reports.real_runs import edited
 
-NAMES = ["ewc-0", "ewc-1", "permuted-0", "sfao-0", "sfao-1", "sgd-0", "sgd-1", "si-0", "si-1"]
+NAMES = ["sgd-0", "sgd-1", "ewc-0", "ewc-1", "si-0", "si-1", "sfao-0", "sfao-1", "permuted-0"]
 
 
 def test_a_loaded_run_is_what_its_folder_holds(compared, runs):
@@ -29,6 +29,16 @@ def test_runs_are_found_at_any_depth_in_natural_order_and_once(compared, tmp_pat
     assert [run.name for run in found] == ["b/sgd-10", "sgd-2"]
     shutil.move(tmp_path / "a" / "b" / "sgd-10", tmp_path / "a" / "sgd-10")
     assert [run.name for run in load_runs([tmp_path / "a"])] == ["sgd-2", "sgd-10"]
+
+
+def test_methods_come_in_their_order_with_the_bound_last(compared, tmp_path):
+    for number, method in enumerate(("unheard", "joint", "gpm", "sfao", "ewc", "sgd")):
+        edited(compared / "sgd-0", tmp_path / f"{number}", method=method)
+    runs = load_runs([tmp_path])
+    order = ["sgd", "ewc", "gpm", "sfao", "unheard", "joint"]
+    assert [run.record.method for run in runs] == order
+    (group,) = grouped(runs)
+    assert [row.method for row in group.group.rows] == order
 
 
 def test_names_tell_runs_of_several_folders_apart(compared, tmp_path):
@@ -84,7 +94,7 @@ def test_a_damaged_record_is_named_with_what_is_wrong(compared, tmp_path, change
 def test_a_record_that_is_none_is_named(compared, tmp_path, text):
     folder = edited(compared / "sgd-0", tmp_path / "run")
     (folder / RECORD).write_text(text)
-    with pytest.raises(ReportError, match=r"record\.json is damaged"):
+    with pytest.raises(ReportError, match=r"record\.json must be the record of a run, but it is damaged"):
         load_runs([folder])
 
 

@@ -1,7 +1,7 @@
 """sfao data: what data there is, get it, check it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +28,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")]
 @data.command("list")
 def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """All datasets, and where they lie on this machine."""
-    with spoken_errors(debug):
+    with spoken_errors(debug), counting():
         from sfao.benchmarks.fetching.listing import list_datasets
 
         found = [asdict(entry) for entry in list_datasets(data_root)]
@@ -38,10 +38,30 @@ def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = Fa
     rows = table("name", "train", "test", "classes", "download", "where")
     for entry in found:
         download = f"{entry['download'] / 1e6:.0f} MB" if entry["download"] else "embedded"
-        where = str(entry["where"]) if entry["where"] else f"not here: sfao data get {entry['name']}"
-        counts = (f"{entry[count]:,}" for count in ("train", "test", "classes"))
-        rows.add_row(entry["name"], *counts, download, where, style=None if entry["where"] else "dim")
+        counts = (_count(entry[name], entry[f"{name}_here"]) for name in ("train", "test"))
+        style = None if entry["where"] else "dim"
+        rows.add_row(entry["name"], *counts, f"{entry['classes']:,}", download, _where(entry), style=style)
     console().print(rows)
+
+
+def _count(published: int, here: int | None) -> str:
+    return f"{published:,}" if here is None or here == published else f"{here:,} of {published:,}"
+
+
+def _where(entry: dict[str, Any]) -> str:
+    if entry["where"] is None:
+        return f"not here: sfao data get {entry['name']}"
+    return f"{entry['where']}{' (damaged: sfao data verify)' * (entry['train_here'] is None)}"
+
+
+@contextmanager
+def counting() -> Iterator[None]:
+    """A sign of life on a terminal: images in pickles take a second to count."""
+    from rich.console import Console
+
+    screen = Console(stderr=True)
+    with screen.status("counting images") if screen.is_terminal else nullcontext():
+        yield
 
 
 @data.command()

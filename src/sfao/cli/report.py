@@ -1,5 +1,6 @@
 """sfao report: what finished runs have to say, as a page, tables and figures."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from sfao.cli.terminal import console, say_json, spoken_errors
 
 #: Seconds after which a user wants to know what is going on.
 PATIENCE = 2.0
+#: The names of the figures in a report, so that the next one takes away those that it does not have.
+WRITTEN = ".figures.json"
 
 Tell = Callable[[str], None]
 
@@ -42,7 +45,7 @@ def report(
 def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path], list[str]]:
     """What was written, and what its reader must know; every file is whole, and none is there before all are made."""
     tell("loading the libraries")
-    from sfao.experiment.files import write_atomically
+    from sfao.experiment.files import write_atomically, write_json
     from sfao.reports.comparison import comparison
     from sfao.reports.comparison_views import as_markdown
     from sfao.reports.errors import ReportError
@@ -66,10 +69,26 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
         made |= {out / "figures" / f"{drawing.name}.pdf": as_pdf(drawing) for drawing in drawn[-1]}
     tell("writing the page")
     (out / "figures").mkdir(parents=True, exist_ok=True)
+    figures = {path.name for path in made if path.suffix == ".pdf"}
+    before = figures_before(out)
+    write_json(out / WRITTEN, sorted(figures | before))  # first: whatever is written from here on is known as ours
     page = write_page(runs, drawn, out, told)
     for path, data in made.items():
         write_atomically(path, data)
+    for name in before - figures:
+        (out / "figures" / name).unlink(missing_ok=True)
+    write_json(out / WRITTEN, sorted(figures))
     return [page, *made], told
+
+
+def figures_before(out: Path) -> set[str]:
+    """The names of the figures that an earlier report left here; only those that are names."""
+    try:
+        names = json.loads((out / WRITTEN).read_text())
+    except (OSError, ValueError):
+        return set()
+    known = names if isinstance(names, list) else []
+    return {name for name in known if isinstance(name, str) and Path(name).name == name and name.endswith(".pdf")}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """sfao run: one method, one benchmark, one seed."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sfao.experiment.run import Update
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as model.hidden=784. Repeatable.")]
+
+SKIPPED = "finished before; nothing was run"
 
 
 def run(
@@ -54,6 +56,7 @@ def run(
             settings=dict(parse_setting(text) for text in settings or []),
         )
         folder = out or Path("runs") / benchmark / f"{method}-{seed}"
+        skipped: list[str] = []
         with stop_signals() as stopping, progress_bar(shown=not (quiet or as_json)) as report:
             from sfao.experiment.execute import execute
 
@@ -65,11 +68,12 @@ def run(
                 checkpoint_seconds=checkpoint_seconds,
                 report=report,
                 stopping=stopping,
+                skipping=lambda: skipped.append(SKIPPED),
             )
         if as_json:
-            say_json(asdict(record))
+            say_json({**asdict(record), "ran": not skipped})
         elif not quiet:
-            show(record, folder)
+            show(record, folder, skipped)
     if record.status != "done":
         raise fail(f"the run {record.status}: {record.error}", FAILED)
 
@@ -131,12 +135,14 @@ def progress_bar(shown: bool) -> "Iterator[Reporter]":
         yield report
 
 
-def show(record: "Record", folder: Path) -> None:
-    """The accuracy matrix, the metrics and where everything lies."""
+def show(record: "Record", folder: Path, notices: Iterable[str] = ()) -> None:
+    """What to know first, the accuracy matrix, the metrics and where everything lies."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
+    for notice in notices:
+        console.print(notice, highlight=False)
     if record.accuracy_matrix:
         table = Table(title=f"{record.method} on {record.benchmark}, seed {record.seed}: accuracy")
         table.add_column("after")

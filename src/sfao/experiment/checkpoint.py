@@ -48,10 +48,25 @@ def load_checkpoint(folder: Path) -> Loaded | None:
     return None
 
 
+def checkpoint_data(folder: Path) -> dict[str, Any] | None:
+    """Which data the state that would be loaded is of, told without loading it; None when that cannot be told."""
+    for name in (LATEST, PREVIOUS):
+        try:
+            data: dict[str, Any] | None = torch.load(folder / name, weights_only=True, mmap=True).get("data")
+        except Exception:  # not there, or damaged in one of many ways
+            continue
+        return data
+    return None
+
+
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:
     """The state as bytes beside their digest: torch.load alone does not notice a flipped bit in a tensor."""
     data = _packed(state)
-    return {"sha256": sha256(data).hexdigest(), "state": torch.frombuffer(bytearray(data), dtype=torch.uint8)}
+    return {
+        "sha256": sha256(data).hexdigest(),
+        "data": state.get("data"),
+        "state": torch.frombuffer(bytearray(data), dtype=torch.uint8),
+    }
 
 
 def _packed(state: dict[str, Any]) -> bytes:

@@ -7,12 +7,13 @@ from pathlib import Path
 from sfao.benchmarks.slicing import sliced
 from sfao.benchmarks.sources import Dataset, load_dataset
 from sfao.benchmarks.suite import BENCHMARKS
+from sfao.experiment.checkpoint import checkpoint_data
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.execute import set_up
-from sfao.experiment.folder import CONFIG, check_folder, check_free, finished_record, locked, occupied
+from sfao.experiment.folder import CONFIG, check_folder, check_free, check_same_data, finished_record, locked, occupied
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
-from sfao.experiment.record import Record, describe, versions
+from sfao.experiment.record import Record, describe, timestamp, versions
 from sfao.experiment.worker import Failure, Job
 
 #: What the comparison as a whole leaves beside the folders of its runs.
@@ -73,6 +74,7 @@ def _checked(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: boo
         check_folder(job.folder, job.config, resume=resume)
     dataset = load_dataset(BENCHMARKS[jobs[0].config.benchmark].dataset, data_root)
     _rehearse(jobs, dataset)
+    _check_data(jobs, dataset)
     return dataset
 
 
@@ -116,6 +118,17 @@ def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
             raise ConfigError(f"{method}: {error}") from error
 
 
+def _check_data(jobs: Sequence[Job], dataset: Dataset) -> None:
+    """Refuse runs that were done, or begun, on other data."""
+    fractions = {job.config.fraction for job in jobs}
+    described = {fraction: describe(sliced(dataset, fraction)) for fraction in fractions}
+    for job in jobs:
+        finished = finished_record(job.folder)
+        held = checkpoint_data(job.folder) if finished is None else finished.data
+        if held is not None:
+            check_same_data(job.folder, held, described[job.config.fraction])
+
+
 def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:
     """The record of a run that failed, in its folder unless that is taken or cannot be written."""
     config = job.config
@@ -129,6 +142,7 @@ def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:
         data=describe(sliced(dataset, config.fraction)),
         config=config.model_dump(),
         versions=versions(config.device),
+        finished=timestamp(),
     )
     try:
         with occupied(job.folder, config, resume=True) as finished:

@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.errors import ConfigError
+from sfao.experiment.explaining import explained
 from sfao.experiment.presets import RECOMMENDED, preset_names, preset_settings
-from sfao.experiment.yaml_lines import lines_of
-from sfao.gating.options import check_choice, check_names, nearest
+from sfao.experiment.yaml_lines import repeated_key
+from sfao.gating.options import check_choice, check_names
 from sfao.methods import METHODS, MethodOptions, Training
 from sfao.models import MODELS, size_options
 
@@ -111,23 +112,27 @@ def checked(values: Mapping[str, Any], file: Path | None = None) -> RunConfig:
     try:
         config = RunConfig(**values)
     except ValidationError as error:
-        raise ConfigError(_explained(error, file, (), tuple(RunConfig.model_fields))) from error
+        raise ConfigError(explained(error, values, file, (), tuple(RunConfig.model_fields))) from error
     try:
         options = config.method_options
     except ValidationError as error:
         known = tuple(METHODS[config.method].Options.model_fields)
-        raise ConfigError(_explained(error, file, ("options",), known)) from error
+        raise ConfigError(explained(error, config.options, file, ("options",), known)) from error
     # As YAML and JSON hold them, lists for tuples: what is read back must be equal.
     return config.model_copy(update={"options": options.model_dump(mode="json")})
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(file.read_text())
+        text = file.read_text()
+        values, repeated = yaml.safe_load(text), repeated_key(text)
     except OSError as error:
         raise ConfigError(f"`config` must be a file that can be read, got {file}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} must be YAML: {' '.join(str(error).split())}") from error
+    if repeated is not None:
+        key, line = repeated
+        raise ConfigError(f"{file}:{line}: `{key}` must be there once, got it again")
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold `name: value` lines, got {type(values).__name__}")
     for name in values:
@@ -142,9 +147,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not sign or not name:
         raise ConfigError(f"`--set` must be name=value, got {text!r}")
     try:
-        return name.strip(), yaml.safe_load(value)
+        found, repeated = yaml.safe_load(value), repeated_key(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"`--set {name}` must have a YAML value, got {value!r}") from error
+    if repeated is not None:
+        raise ConfigError(f"`--set {name}` must name `{repeated[0]}` once, got {value!r}")
+    return name.strip(), found
 
 
 def nested(name: str, value: Any) -> dict[str, Any]:
@@ -172,17 +180,3 @@ def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
         check_choice(name, value, known)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _explained(error: ValidationError, file: Path | None, prefix: tuple[str, ...], known: tuple[str, ...]) -> str:
-    """The first complaint in one line: the field, the rule, the value and, if a file says it, the line."""
-    first = error.errors()[0]
-    path = (*prefix, *(str(part) for part in first["loc"]))
-    message = first["msg"].removeprefix("Value error, ")
-    line = lines_of(file).get(path) if file is not None else None
-    where = f"{file}:{line}: " if line is not None else ""
-    if first["type"] == "extra_forbidden":
-        return f"{where}`{'.'.join(path)}` is no setting{nearest(path[-1], known)}"
-    if first["type"] == "value_error":  # a check of our own: it names argument, rule and value
-        return where + message
-    return f"{where}`{'.'.join(path)}`: {message[0].lower()}{message[1:]}, got {first['input']!r}"

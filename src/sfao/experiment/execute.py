@@ -21,14 +21,19 @@ def execute(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     report: Report = lambda update: None,
     stopping: Callable[[], bool] = lambda: False,
+    skipping: Callable[[], None] = lambda: None,
 ) -> Record:
-    """Do the run in its folder, or go on with it, or return the record it left when it was done."""
+    """Do the run in its folder, or go on with it, or return the record it left when it was done.
+
+    `skipping` is called when there is nothing left to run.
+    """
     dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
     run = set_up(config, dataset, folder, checkpoint_seconds)
     with occupied(folder, config, resume=resume) as finished:
         if finished is None:
             return run.execute(report, stopping)
-        check_same_data(folder, finished.data, describe(dataset))
+        check_same_data(folder, finished.data, describe(run.dataset))
+        skipping()
         return finished
 
 

@@ -11,6 +11,9 @@ from sfao.experiment.worker import Job
 from sfao.gating.options import check_choice
 from sfao.methods import METHODS
 
+#: Seeds that a number alone may ask for; more is a seed that was meant as one.
+MOST_SEEDS = 1000
+
 
 def plan(
     benchmark: str,
@@ -51,7 +54,13 @@ def parse_seeds(text: str) -> list[int]:
     given = [part for part in parts if part]
     if not numbers or len(numbers) != len(given) or text.strip() == "0":
         raise ConfigError(f"`seeds` must be how many, such as 5, or which, such as 3,7, got {text!r}")
-    return list(range(numbers[0])) if len(parts) == 1 else numbers
+    if len(parts) > 1:
+        return numbers
+    if numbers[0] > MOST_SEEDS:
+        raise ConfigError(
+            f"`seeds` must be at most {MOST_SEEDS} as a count, got {numbers[0]}; that seed alone is {numbers[0]},"
+        )
+    return list(range(numbers[0]))
 
 
 def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

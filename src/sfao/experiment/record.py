@@ -4,17 +4,22 @@ import hashlib
 import json
 import platform
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from sfao.benchmarks.sources import Dataset
 from sfao.experiment.files import write_json
+from sfao.metrics import summary
 
 RECORD = "record.json"
+STATUSES = ("done", "diverged", "failed")
 
 
 @dataclass
@@ -44,18 +49,50 @@ class Record:
     data: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    #: When the run ended, ISO 8601 in UTC; empty in records from before there was a date.
+    finished: str = ""
 
     def save(self, folder: Path) -> None:
         write_json(folder / RECORD, asdict(self))
 
 
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+#: What must be known of the data, where a record says anything of them.
+_DATA = {"name": str, "train": int, "test": int}
+
+
 def load_record(folder: Path) -> Record:
-    """The record of a run folder; a ValueError that names the file when it cannot be one."""
+    """The record of a run folder; a ValueError that names the file and what is wrong when it cannot be one."""
     path = folder / RECORD
     try:
-        return Record(**json.loads(path.read_text()))
-    except (json.JSONDecodeError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be the record of a run, but reading it failed: {error}") from error
+        record = _RECORD.validate_python(vars(Record(**json.loads(path.read_text()))))
+        _check(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{path} must be the record of a run, but it is damaged: `{field}`: {first['msg']}") from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} must be the record of a run, but it is damaged: {error}") from error
+    return record
+
+
+def _check(record: Record) -> None:
+    """What types alone do not say."""
+    if record.status not in STATUSES:
+        raise ValueError(f"`status` must be one of {', '.join(STATUSES)}, got {record.status!r}")
+    for name, kind in _DATA.items() if record.data else ():
+        if not isinstance(record.data.get(name), kind):
+            raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {record.data.get(name)!r}")
+    if record.finished and datetime.fromisoformat(record.finished).tzinfo is None:
+        raise ValueError(f"`finished` must be a time with its zone, got {record.finished!r}")
+    for name in summary(record.accuracy_matrix, record.initial_accuracy) if record.status == "done" else ():
+        if not isfinite(record.metrics.get(name, float("nan"))):
+            raise ValueError(f"`metrics.{name}` must be a finite number, got {record.metrics.get(name)}")
+
+
+def timestamp() -> str:
+    """As a record has it: ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:

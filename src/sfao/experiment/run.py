@@ -19,7 +19,7 @@ from sfao.experiment.errors import Diverged, Interrupted
 from sfao.experiment.evaluation import accuracies
 from sfao.experiment.folder import check_same_data
 from sfao.experiment.randomness import own_randomness
-from sfao.experiment.record import Record, describe, versions, weights_digest
+from sfao.experiment.record import Record, describe, timestamp, versions, weights_digest
 from sfao.experiment.schedule import epoch_batches, steps_an_epoch
 from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
@@ -250,6 +250,7 @@ class Run:
             data=describe(self.dataset),
             config=config.model_dump(),
             versions=versions(config.device),
+            finished=timestamp(),
         )
         record.save(self.folder)
         remove_checkpoints(self.folder)

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sfao.experiment.files import named_errors
+
 STEPS = "steps.jsonl"
 
 
@@ -22,7 +24,7 @@ class Telemetry:
         self._lines.append(json.dumps(values) + "\n")
 
     def flush(self) -> int:
-        with open(self._path, "ab") as file:
+        with named_errors(self._path), open(self._path, "ab") as file:
             file.write("".join(self._lines).encode())
             self._lines = []
             return file.tell()

@@ -11,6 +11,10 @@ from sfao.experiment.statistics import PairedTest, Spread, paired_test, spread
 #: The method whose rivals the baselines are, and the bound that stores all data and so is nobody's rival.
 OURS, BOUND = "sfao", "joint"
 REFERENCE = "sgd"
+#: Settings that methods are expected to share: where they differ, it is not the methods alone that are compared.
+SHARED = ("model", "lr", "momentum", "momentum_form", "weight_decay", "batch_size", "epochs")
+#: Values of a setting that are listed with their methods; more are counted.
+MOST_VALUES = 5
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Group:
     #: The best method by mean accuracy that is neither ours nor the bound; empty when there is none.
     baseline: str
     warnings: list[Warned]
+    #: In which settings the methods differ beside their own options, in a line; empty when in none.
+    uneven: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,7 @@ def _group(records: list[Record]) -> Group:
         rows=sorted((_row(name, own, done, baseline) for name, own in named.items()), key=lambda row: row.is_bound),
         baseline=baseline,
         warnings=_warnings(named),
+        uneven=_uneven(records),
     )
 
 
@@ -209,6 +216,30 @@ def _warnings(named: dict[str, list[Record]]) -> list[Warned]:
             for text in record.warnings:
                 found.setdefault(text, {}).setdefault(name, []).append(record.seed)
     return [Warned(text, runs) for text, runs in found.items()]
+
+
+def _uneven(records: list[Record]) -> str:
+    """`methods differ in epochs: 10 (ewc), 2 (sgd, sfao)`; empty when they differ in nothing that should be shared."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for record in records:
+        for name, value in flat_settings(record.config).items():
+            if name.partition(".")[0] in SHARED:
+                methods = found.setdefault(name, {}).setdefault(value, [])
+                methods += [record.method] if record.method not in methods else []
+    differing = [f"{name}: {_values(methods)}" for name, methods in found.items() if not _alike(methods)]
+    return f"methods differ in {'; '.join(differing)}" if differing else ""
+
+
+def _alike(methods: dict[str, list[str]]) -> bool:
+    """Whether every value is one that all have: the names of rows tell the values of a sweep."""
+    everyone = set().union(*methods.values())
+    return all(set(names) == everyone for names in methods.values())
+
+
+def _values(methods: dict[str, list[str]]) -> str:
+    if len(methods) > MOST_VALUES:
+        return f"{len(methods)} values"
+    return ", ".join(f"{value} ({', '.join(names)})" for value, names in methods.items())
 
 
 def _title(record: Record) -> str:

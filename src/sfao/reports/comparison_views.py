@@ -60,7 +60,8 @@ def _table(group: Group, spacious: bool) -> Table:
 def notes(group: Group) -> list[str]:
     """What stands under a table."""
     caveat = [group.caveat] if group.caveat else []
-    return caveat + reading_notes(group) + [_warning(warned) for warned in group.warnings]
+    uneven = [f"warning: {group.uneven}"] if group.uneven else []
+    return caveat + reading_notes(group) + uneven + [_warning(warned) for warned in group.warnings]
 
 
 def reading_notes(group: Group) -> list[str]:

@@ -9,20 +9,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
-from sfao.metrics import summary
+from sfao.methods import METHODS
+from sfao.reports.comparison import BOUND, comparable_records
 from sfao.reports.errors import ReportError
 
 #: What is counted of every layer.
 DECISIONS = ("accept", "project", "discard", "zero")
-
-_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-#: What a report says of the data, where a record says anything of them.
-_DATA = {"name": str, "train": int, "test": int}
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class LoadedRun:
 
 
 def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
-    """The runs that the folders are or hold, at any depth, each once, in natural order.
+    """The runs that the folders are or hold, at any depth, each once, in an order to be read in.
 
     A ReportError when a folder is not there or holds no finished run, or when a record is damaged. A damaged line of
     telemetry costs a run the steps from there on, and it says so.
@@ -58,7 +53,7 @@ def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
         found |= dict.fromkeys(ended)
     root = _root(folders, list(found))
     named = {_name(folder, root): folder for folder in found}
-    return [_load(named[name], name) for name in sorted(named, key=natural)]
+    return in_order([_load(named[name], name) for name in sorted(named, key=natural)])
 
 
 def unfinished_runs(folders: Sequence[Path]) -> list[Path]:
@@ -76,6 +71,18 @@ def notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
         count = f"{len(unfinished)} run{'s are' if len(unfinished) > 1 else ' is'}"
         lines.append(f"{count} not finished and left out: {names}{more}.")
     return lines
+
+
+def in_order(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+    """What may be compared together, and there by method: sgd first, joint last, the others as they are listed."""
+    groups = comparable_records(run.record for run in runs)
+    place = {id(record): number for number, records in enumerate(groups) for record in records}
+    return sorted(runs, key=lambda run: (place[id(run.record)], _rank(run.record.method)))
+
+
+def _rank(method: str) -> int:
+    known = [name for name in METHODS if name != BOUND]
+    return known.index(method) if method in known else len(known) + (method == BOUND)
 
 
 def natural(text: str) -> list[tuple[int, str]]:
@@ -121,29 +128,9 @@ def _load(folder: Path, name: str) -> LoadedRun:
 
 def _load_record(folder: Path) -> Record:
     try:
-        record = _RECORD.validate_python(vars(load_record(folder)))
-        _check_data(record.data)
-        if record.status == "done":
-            _check_metrics(record)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise ReportError(f"{folder / RECORD} is damaged: `{field}`: {first['msg']}") from error
+        return load_record(folder)
     except ValueError as error:
-        raise ReportError(f"{folder / RECORD} is damaged: {error}") from error
-    return record
-
-
-def _check_data(data: dict[str, Any]) -> None:
-    for name, kind in _DATA.items() if data else ():
-        if not isinstance(data.get(name), kind):
-            raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {data.get(name)!r}")
-
-
-def _check_metrics(record: Record) -> None:
-    for name in summary(record.accuracy_matrix, record.initial_accuracy):
-        if not isfinite(record.metrics.get(name, float("nan"))):
-            raise ValueError(f"`metrics.{name}` must be a finite number, got {record.metrics.get(name)}")
+        raise ReportError(str(error)) from error
 
 
 def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:

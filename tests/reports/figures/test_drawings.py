@@ -1,7 +1,7 @@
 """What the figures show is what the records say."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import hypot, sqrt
 
 import numpy as np
@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.patches import StepPatch
+from matplotlib.text import Text
 
 from sfao.experiment.record import Record
+from sfao.methods import METHODS
 from sfao.reports.figures import drawings, threshold_accuracy
 from sfao.reports.figures.accuracy_matrices import accuracy_matrices
 from sfao.reports.figures.cosine_histogram import cosine_histogram
@@ -115,6 +117,49 @@ def test_the_points_of_cost_are_the_rows_of_the_table(split):
         assert texts(ax) == [row.method for row in rows]
 
 
+def crowd(run, count):
+    """As many rows that cost nearly the same and are nearly as accurate."""
+    made = []
+    for number in range(count):
+        config = {**run.record.config, "options": {**run.options, "accept_above": round(0.3 + 0.04 * number, 2)}}
+        metrics = {**run.record.metrics, "average_accuracy": 0.8 + 0.004 * (number * 3 % count)}
+        held, seconds = 1_000_000 + 30_000 * (number % 4), 10 + 0.2 * (number * 3 % 7)
+        made += copies(run, 1, config=config, metrics=metrics, memory_bytes=held, seconds=seconds)
+    return made
+
+
+@pytest.mark.parametrize("count", [6, 14, 20])
+def test_labels_of_many_costs_cover_neither_points_nor_one_another(split, count):
+    (group,) = grouped(crowd(split.done["sfao"][0], count))
+    figure = cost_accuracy(group).figure
+    for ax in figure.axes:
+        boxes = [Text.get_window_extent(text) for text in ax.texts]
+        points = [ax.transData.transform(box[0].get_xydata()[0]) for box in ax.containers]
+        assert len(boxes) == len(points) == count
+        for one, other in combinations(boxes, 2):
+            assert not one.overlaps(other)
+        assert not any(box.contains(*point) for box in boxes for point in points)
+        assert all(ax.get_window_extent().padded(2).contains(*corner) for box in boxes for corner in box.corners())
+    keys = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    rows = [row.method.replace("options.", "") for row in group.group.rows]
+    assert keys == [f"{number}  {row}" for number, row in enumerate(rows, start=1)]
+
+
+def test_the_methods_of_the_laboratory_fit_under_their_names(split):
+    run, count = split.done["sfao"][0], len(METHODS)
+    made = []
+    for number, method in enumerate(METHODS):
+        metrics = {**run.record.metrics, "average_accuracy": 0.8 + 0.004 * (number * 2 % count)}
+        made += copies(run, 1, method=method, metrics=metrics, memory_bytes=10**number, seconds=10 + 5 * (number % 4))
+    (group,) = grouped(made)
+    figure = cost_accuracy(group).figure
+    assert not figure.legends
+    for ax in figure.axes:
+        assert sorted(texts(ax)) == sorted(METHODS)
+        boxes = [Text.get_window_extent(text) for text in ax.texts]
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
 def test_costs_that_are_all_zero_or_alike_have_an_axis_in_proportion(runs):
     alike = [run for run in runs if run.name in ("sgd-0", "sgd-1")]
     renamed = [replace(alike[1], record=Record(**{**vars(alike[1].record), "method": "joint"}))]
@@ -141,6 +186,14 @@ def test_the_geometry_is_that_of_a_recorded_step(split):
     assert np.dot(update, removed) == 0
     # b lies in the span, so its cosine with g is that of its part along Pg.
     assert nearest[0] * gradient[0] == pytest.approx(look.cosine)
+
+
+def test_a_projection_that_is_not_exact_is_told(split):
+    run = split.done["sfao"][0]
+    for projection, told in (("span", False), ("sequential", True)):
+        config = {**run.record.config, "options": {**run.options, "projection": projection}}
+        (group,) = grouped(copies(run, 1, config=config))
+        assert ("u and Pg are not exactly orthogonal" in update_geometry(group).caption) == told
 
 
 @pytest.mark.parametrize(("cosine", "kept"), [(0.999, 0.01), (-0.3, 0.9), (0.0, 0.5), (0.05, 0.9985), (0.9, 0.9)])

@@ -115,7 +115,8 @@ def test_odd_names_are_legible_and_never_break_the_picture():
     with matplotlib.rc_context(STYLE):
         figure, (ax,) = panels(1, columns=1, height=1.0)
         ax.set_title("a <b> & 'c' $x")
+        ax.set_xlabel("b\x01\nc")
     picture = as_svg(Drawing("odd", "t", "c", "a \x00 <script>\ud800", figure))
     root, title, *_ = elements(picture)
     assert title.text == "a ? <script>?"
-    assert "a <b> & 'c' $x" in [element.text for element in root.iter()]
+    assert {"a <b> & 'c' $x", "b?", "c"} <= {element.text for element in root.iter()}

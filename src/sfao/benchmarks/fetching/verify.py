@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sfao.benchmarks.descriptions import DESCRIPTIONS
 from sfao.benchmarks.errors import DataError
 from sfao.benchmarks.fetching.catalogue import KNOWN_FILES, KnownFile
 from sfao.benchmarks.fetching.digests import file_digest
@@ -15,7 +16,6 @@ from sfao.benchmarks.formats import cifar, embedded, idx, tiny_imagenet
 from sfao.benchmarks.formats.layout import Layout
 from sfao.benchmarks.names import check_name
 from sfao.benchmarks.root import resolve_root
-from sfao.benchmarks.sources import DESCRIPTIONS
 
 TRAIN_PER_CLASS = 500
 VALIDATION = 10000

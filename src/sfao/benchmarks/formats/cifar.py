@@ -57,12 +57,18 @@ CIFAR100 = Cifar(
 def layouts(kind: Cifar, root: Path) -> list[Layout]:
     """The binary version first: it is read faster, and there is no pickle in it."""
     return [
-        _layout(root / kind.binary_folder, kind, ".bin", read_binary),
+        _layout(root / kind.binary_folder, kind, ".bin", read_binary, count_binary),
         _layout(root / kind.python_folder, kind, "", read_python),
     ]
 
 
-def _layout(folder: Path, kind: Cifar, suffix: str, read_batch: Callable[[Path, Cifar], Batch]) -> Layout:
+def _layout(
+    folder: Path,
+    kind: Cifar,
+    suffix: str,
+    read_batch: Callable[[Path, Cifar], Batch],
+    count_batch: Callable[[Path, Cifar], int] | None = None,
+) -> Layout:
     train = [folder / (stem + suffix) for stem in kind.train]
     test = folder / (kind.test + suffix)
 
@@ -70,15 +76,26 @@ def _layout(folder: Path, kind: Cifar, suffix: str, read_batch: Callable[[Path, 
         images, labels = zip(*(read_batch(path, kind) for path in train), strict=True)
         return Arrays(np.concatenate(images), np.concatenate(labels), *read_batch(test, kind))
 
-    return Layout(folder, (*train, test), read)
+    if count_batch is None:
+        return Layout(folder, (*train, test), read)
+    return Layout(
+        folder,
+        (*train, test),
+        read,
+        count=lambda: (sum(count_batch(path, kind) for path in train), count_batch(test, kind)),
+    )
+
+
+def count_binary(path: Path, kind: Cifar) -> int:
+    """The records that a file of its size holds."""
+    record, size = kind.label_bytes + PIXELS, path.stat().st_size
+    if not size or size % record:
+        raise DataError(f"{path}: must hold whole records of {record} bytes, got {size} bytes")
+    return size // record
 
 
 def read_binary(path: Path, kind: Cifar) -> Batch:
-    content = np.fromfile(path, np.uint8)
-    record = kind.label_bytes + PIXELS
-    if not len(content) or len(content) % record:
-        raise DataError(f"{path}: must hold whole records of {record} bytes, got {len(content)} bytes")
-    rows = content.reshape(-1, record)
+    rows = np.fromfile(path, np.uint8).reshape(count_binary(path, kind), -1)
     labels = check_labels(path, rows[:, kind.label_bytes - 1], kind.classes)
     return rows[:, kind.label_bytes :].reshape(-1, *SHAPE), labels
 

@@ -33,7 +33,7 @@ def layouts(root: Path) -> list[Layout]:
 
 def _layout(folder: Path) -> Layout:
     files = tuple(_unpacked_or_packed(folder / name) for name in FILES)
-    return Layout(folder, files, lambda: read(*files))
+    return Layout(folder, files, lambda: read(*files), count=lambda: (_count(files[1]), _count(files[3])))
 
 
 def _unpacked_or_packed(path: Path) -> Path:
@@ -74,6 +74,19 @@ def _read_idx(path: Path, magic: int) -> tuple[Images, list[int]]:
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path}: must be a whole gzip file, got a truncated or damaged one ({error})") from error
     return _parse(path, content, magic)
+
+
+def _count(path: Path) -> int:
+    """As the header of the labels has it."""
+    header = 8
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            magic, count = struct.unpack(">2I", file.read(header))
+    except (EOFError, gzip.BadGzipFile, zlib.error, struct.error) as error:
+        raise DataError(f"{path}: must start with a header of {header} bytes, got none ({error})") from error
+    if magic != LABELS_MAGIC:
+        raise DataError(f"{path}: must start with the magic number {LABELS_MAGIC:#010x}, got {magic:#010x}")
+    return int(count)
 
 
 def _parse(path: Path, content: bytes, magic: int) -> tuple[Images, list[int]]:

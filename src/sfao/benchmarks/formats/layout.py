@@ -12,6 +12,8 @@ from sfao.benchmarks.errors import DataError
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
+#: Of training and of test images.
+Counts = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,19 @@ class Layout:
     read: Callable[[], Arrays]
     #: What else tells that the data changed, for a layout of too many files to look at each.
     watched: tuple[Path, ...] = ()
+    #: How many training and test images there are, where that can be told without reading them.
+    count: Callable[[], Counts] | None = None
 
     @property
     def missing(self) -> list[Path]:
         return [file for file in self.files if not file.exists()]
+
+    def counted(self) -> Counts:
+        """How many training and test images there are."""
+        if self.count is not None:
+            return self.count()
+        arrays = self.read()
+        return len(arrays.train_labels), len(arrays.test_labels)
 
 
 def check_labels(path: Path, labels: NDArray[np.integer[Any]], classes: int) -> Labels:

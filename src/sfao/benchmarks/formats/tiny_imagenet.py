@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from sfao.benchmarks.errors import DataError
-from sfao.benchmarks.formats.layout import Arrays, Images, Layout
+from sfao.benchmarks.formats.layout import Arrays, Counts, Images, Layout
 
 CLASSES = 200
 FOLDER = "tiny-imagenet-200"
@@ -27,7 +27,13 @@ def layouts(root: Path) -> list[Layout]:
     folder = root / FOLDER
     files = (folder / "wnids.txt", folder / "val" / "val_annotations.txt", folder / "val" / "images", folder / "train")
     classes = tuple(sorted(folder.glob("train/*/images")))
-    return [Layout(folder, files, lambda: read(folder), watched=classes)]
+    return [Layout(folder, files, lambda: read(folder), watched=classes, count=lambda: count(folder, classes))]
+
+
+def count(folder: Path, classes: tuple[Path, ...]) -> Counts:
+    """By the names of the files."""
+    train = sum(name.endswith(".JPEG") for images in classes for name in os.listdir(images))
+    return train, len((folder / "val" / "val_annotations.txt").read_text().splitlines())
 
 
 def read(folder: Path) -> Arrays:

@@ -6,6 +6,8 @@ from statistics import fmean
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sfao.experiment.statistics import spread
@@ -16,6 +18,7 @@ from sfao.reports.figures.labels import place_labels
 from sfao.reports.figures.style import (
     INK,
     MUTED,
+    SMALL,
     STYLE,
     and_more,
     limited,
@@ -27,6 +30,9 @@ from sfao.reports.figures.style import (
 from sfao.reports.groups import RunGroup
 
 MOST_POINTS = 20
+#: Points whose names have more letters in all get numbers, and a key that tells whose they are.
+MOST_LETTERS = 60
+KEY_COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,13 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     shown = limited(rows, MOST_POINTS)
     memory = [_point(row, [float(run.record.memory_bytes) for run in group.done[row.method]]) for row in shown]
     time = [_point(row, [run.record.seconds for run in group.done[row.method]]) for row in shown]
-    figure, (left, right) = panels(2, columns=2, height=3.0)
-    _draw(left, memory, BYTES)
-    _draw(right, time, TIME)
+    numbered = sum(len(row.method) for row in shown) > MOST_LETTERS
+    labels = [str(place + 1) if numbered else shortened(row.method, 22) for place, row in enumerate(shown)]
+    figure, (left, right) = panels(2, columns=2, height=3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered)
+    if numbered:
+        _key(figure, shown, labels)
+    _draw(left, memory, BYTES, labels)
+    _draw(right, time, TIME, labels)
     left.set(xlabel="bytes held", ylabel="average accuracy")
     right.set(xlabel="time of a run")
     fronts = [", ".join(point.row for point in pareto_front(points)) or "none" for points in (memory, time)]
@@ -99,7 +109,17 @@ def _bound(rows: Sequence[Row]) -> str:
     return " Hollow: joint, which stores all data." if any(row.is_bound for row in rows) else ""
 
 
-def _draw(ax: Axes, points: list[Point], scale: Scale) -> None:
+def _key(figure: Figure, rows: Sequence[Row], labels: Sequence[str]) -> None:
+    handles = [
+        Line2D([], [], color=method_colour(row.method), marker=method_marker(row.method), linestyle="none",
+               markersize=5, markerfacecolor="none" if row.is_bound else method_colour(row.method),
+               label=f"{label}  {shortened(row.method, 34)}")
+        for label, row in zip(labels, rows, strict=True)
+    ]  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower left", ncols=KEY_COLUMNS, frameon=False, fontsize=SMALL)
+
+
+def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str]) -> None:
     positions = _cost_axis(ax, [point.cost for point in points], scale)
     at = dict(zip([point.row for point in points], positions, strict=True))
     front = pareto_front(points)
@@ -115,7 +135,7 @@ def _draw(ax: Axes, points: list[Point], scale: Scale) -> None:
     ax.margins(0.14)
     ax.grid(color=MUTED, alpha=0.2, linewidth=0.5)
     places = [(at[point.row], point.accuracy) for point in points]
-    place_labels(ax, places, [shortened(point.row, 22) for point in points], INK, avoid=_stairs(front, at))
+    place_labels(ax, places, labels, INK, avoid=_stairs(front, at))
 
 
 def _stairs(front: Sequence[Point], at: dict[str, float]) -> list[tuple[float, float]]:

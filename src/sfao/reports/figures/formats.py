@@ -10,7 +10,7 @@ import matplotlib
 
 from sfao.experiment.files import write_atomically
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.style import INK, MUTED
+from sfao.reports.figures.style import INK, MUTED, legible
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 #: The page says what these are in daylight and in the dark.
@@ -33,7 +33,7 @@ def as_svg(drawing: Drawing) -> str:
             element.text = None
         element.tail = None
     title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
-    title.text = _writable(drawing.alt)
+    title.text = legible(drawing.alt)
     root.insert(0, title)
     root.attrib = {
         "xmlns": _SVG,
@@ -91,11 +91,6 @@ def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
     return {
         name: _COLOURS.get(value, _rounded(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
     }
-
-
-def _writable(text: str) -> str:
-    """Without what XML cannot hold: folders may have the oddest names."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _rounded(value: str) -> str:

@@ -9,10 +9,20 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from sfao.reports.figures.style import SMALL
+from sfao.reports.figures.style import MUTED, SMALL
 
-#: (dx, dy) in points and how the text hangs there: right, left, above, below, then further off.
-_SPOTS = [
+#: (dx, dy) in points and how the text hangs there.
+Spot = tuple[float, float, str, str]
+
+
+def _around(distance: float) -> list[Spot]:
+    """Spots at this distance, in all directions."""
+    across, up = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center", 1: "bottom"}
+    return [(distance * x, distance * y, across[x], up[y]) for y in (1, 0, -1) for x in (1, 0, -1) if x or y]
+
+
+#: Right, left, above, below, then further off.
+_SPOTS: list[Spot] = [
     (6.0, 0.0, "left", "center"),
     (-6.0, 0.0, "right", "center"),
     (0.0, 6.0, "center", "bottom"),
@@ -21,9 +31,10 @@ _SPOTS = [
     (6.0, -7.0, "left", "top"),
     (-6.0, 7.0, "right", "bottom"),
     (-6.0, -7.0, "right", "top"),
-    (0.0, 16.0, "center", "bottom"),
-    (0.0, -16.0, "center", "top"),
+    *(spot for distance in (16.0, 26.0, 38.0, 52.0, 68.0) for spot in _around(distance)),
 ]
+#: Points from which on a line leads from the label to its point.
+_FAR = 12.0
 _SIZE_OF_A_POINT = 8.0
 
 
@@ -49,20 +60,38 @@ def place_labels(
     taken += _along(ax.transData.transform(avoid)) if len(avoid) > 1 else []
     inside = ax.get_window_extent()
     for point, text in zip(points, texts, strict=True):
-        best: tuple[float, int] | None = None
-        label = ax.annotate(
-            text, point, (0, 0), textcoords="offset points", size=SMALL, color=colour, annotation_clip=False
-        )
-        label.set_in_layout(False)
-        for number, spot in enumerate(_SPOTS):
-            _hang(label, spot)
-            box = label.get_window_extent()
+        trial = _label(ax, text, point, colour, _SPOTS[0])
+        best: tuple[float, Spot, Bbox] | None = None
+        for spot in _SPOTS:
+            _hang(trial, spot)
+            box = trial.get_window_extent()
             covered = sum(_overlap(box, other) for other in taken) + 2 * (_area(box) - _overlap(box, inside))
             if best is None or covered < best[0] - 1e-6:
-                best = covered, number
+                best = covered, spot, box
+            if covered == 0:
+                break
+        trial.remove()
         if best is not None:
-            _hang(label, _SPOTS[best[1]])
-        taken.append(label.get_window_extent())
+            _label(ax, text, point, colour, best[1])
+            taken.append(best[2])
+
+
+def _label(ax: Axes, text: str, point: tuple[float, float], colour: str, spot: Spot) -> Annotation:
+    far = max(abs(spot[0]), abs(spot[1])) > _FAR
+    line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if far else None
+    label = ax.annotate(
+        text,
+        point,
+        (0, 0),
+        textcoords="offset points",
+        size=SMALL,
+        color=colour,
+        annotation_clip=False,
+        arrowprops=line,
+    )
+    label.set_in_layout(False)
+    _hang(label, spot)
+    return label
 
 
 def _along(corners: NDArray[np.float64]) -> list[Bbox]:
@@ -70,7 +99,7 @@ def _along(corners: NDArray[np.float64]) -> list[Bbox]:
     return [Bbox([np.minimum(start, end) - 1, np.maximum(start, end) + 1]) for start, end in pairwise(corners)]
 
 
-def _hang(label: Annotation, spot: tuple[float, float, str, str]) -> None:
+def _hang(label: Annotation, spot: Spot) -> None:
     dx, dy, across, up = spot
     label.set_position((dx, dy))
     label.set(ha=across, va=up)

@@ -122,7 +122,12 @@ def title_of(row: str, layer: str) -> str:
     return line if len(line) <= 32 else f"{shortened(row, 32)}\n{shortened(layer, 32)}"
 
 
+def legible(text: str) -> str:
+    """Without what neither a font nor XML has: folders, and records that were edited, may hold the oddest names."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
 def shortened(text: str, most: int = 26) -> str:
     """The names of rows hold the settings in which they differ; the end tells them apart as well as the start."""
-    text = "".join(letter if letter.isprintable() else "?" for letter in text.replace("options.", ""))
+    text = legible(text.replace("options.", "").replace("\n", " "))
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"

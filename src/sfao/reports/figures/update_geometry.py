@@ -51,11 +51,17 @@ def _drawing(group: RunGroup, row: str, look: Look, count: int) -> Drawing:
         caption=(
             f"A real step: {row}, run {look.run.name}, step {look.step}, layer {look.layer}; of {count:,} projected "
             f"steps recorded, the one nearest to their median. The plane of g and u, to scale: {numbers}; "
-            f"{abs(part):.2f} of b lies in this plane, the rest at a right angle to it."
+            f"{abs(part):.2f} of b lies in this plane, the rest at a right angle to it.{_approximate(look)}"
         ),
         alt=f"Arrows in a plane: {numbers}.",
         figure=figure,
     )
+
+
+def _approximate(look: Look) -> str:
+    if look.run.options.get("projection") != "sequential":
+        return ""
+    return ' With projection="sequential" u and Pg are not exactly orthogonal: drawn as if they were.'
 
 
 def _draw(ax: Axes, look: Look, lost: float, part: float, colour: str, left: float) -> None:

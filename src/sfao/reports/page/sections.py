@@ -8,9 +8,9 @@ from importlib.metadata import version
 import yaml
 from markupsafe import Markup
 
-from sfao.experiment.record import RECORD, Record
+from sfao.experiment.record import Record
 from sfao.gating.decision import Decision
-from sfao.reports.comparison import Warned
+from sfao.reports.comparison import Group
 from sfao.reports.comparison_views import concerned, reading_notes
 from sfao.reports.groups import RunGroup
 from sfao.reports.page.settings import Differences, differences, seeds_in_words, set_up
@@ -85,7 +85,7 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
         facts=_facts(group.runs),
         results=result_table(group.group),
         notes=reading_notes(group.group),
-        warnings=[_warning(warned) for warned in group.group.warnings],
+        warnings=_warnings(group.group),
         troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
         pictures=pictures,
         runs=runs_table(group.runs),
@@ -94,8 +94,9 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
     )
 
 
-def _warning(warned: Warned) -> tuple[str, str]:
-    return concerned(warned), warned.text
+def _warnings(group: Group) -> list[tuple[str, str]]:
+    uneven = [("settings", group.uneven)] if group.uneven else []
+    return uneven + [(concerned(warned), warned.text) for warned in group.warnings]
 
 
 def _lead(group: RunGroup) -> str:
@@ -149,22 +150,29 @@ def _endings(runs: Sequence[LoadedRun]) -> str:
 
 
 def _period(runs: Sequence[LoadedRun]) -> str:
-    """When the records were written, as their files have it: a record itself holds no date."""
-    stamps = sorted(_written(run) for run in runs)
-    (day, time), (last_day, last_time) = (f"{stamp:%Y-%m-%d %H:%M}".split() for stamp in (stamps[0], stamps[-1]))
+    """From the first to the last that ended; empty when no record has a date."""
+    stamps = sorted(datetime.fromisoformat(run.record.finished) for run in runs if run.record.finished)
+    if not stamps:
+        return ""
+    (day, time), (last_day, last_time) = (_minute(stamp).split() for stamp in (stamps[0], stamps[-1]))
     if day != last_day:
         return f"{day} {time} to {last_day} {last_time} UTC"
     return f"{day} {time} UTC" if time == last_time else f"{day} {time} to {last_time} UTC"
 
 
-def _written(run: LoadedRun) -> datetime:
-    return datetime.fromtimestamp((run.folder / RECORD).stat().st_mtime, UTC)
+def _minute(stamp: datetime) -> str:
+    return f"{stamp.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _ended(record: Record) -> str:
+    date = f"{_minute(datetime.fromisoformat(record.finished))} UTC, " if record.finished else ""
+    return f"{date}{record.status}" + f": {record.error}" * bool(record.error)
 
 
 def _details(run: LoadedRun, differing: Differences) -> RunDetails:
     record = run.record
     facts = [
-        ("Ended", f"{_written(run):%Y-%m-%d %H:%M} UTC, {record.status}" + f": {record.error}" * bool(record.error)),
+        ("Ended", _ended(record)),
         ("Data", _data(record)),
         ("Decisions", _decisions(record)),
         ("Weights", f"SHA-256 {record.weights_sha256}" if record.weights_sha256 else ""),

@@ -1,0 +1,57 @@
+"""What is wrong with a setting, in one line."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from sfao.experiment.yaml_lines import lines_of
+from sfao.gating.options import nearest
+
+Keys = tuple[str, ...]
+
+
+def explained(error: ValidationError, values: Any, file: Path | None, prefix: Keys, known: Keys) -> str:
+    """The first complaint about `values`: the field, the rule, the value and, if a file says it, the line."""
+    complaints = [(_keys(each, values), each) for each in error.errors()]
+    keys, first = complaints[0]
+    # A value of several types has a complaint from each; the one that got furthest into it knows best.
+    keys, first = max((one for one in complaints if one[0][:1] == keys[:1]), key=lambda one: len(one[0]))
+    path = (*prefix, *keys)
+    message = first["msg"].removeprefix("Value error, ")
+    where = _where(file, path, message)
+    if first["type"] == "extra_forbidden":
+        return f"{where}`{'.'.join(path)}` is no setting{nearest(path[-1], known)}"
+    if first["type"] == "value_error":  # a check of our own: it names argument, rule and value
+        return where + message
+    rules = dict.fromkeys(each["msg"].removeprefix("Input should be ") for own, each in complaints if own == keys)
+    said = message if len(rules) == 1 else f"Input should be {' or '.join(rules)}"
+    return f"{where}`{'.'.join(path)}`: {said[0].lower()}{said[1:]}, got {first['input']!r}"
+
+
+def _keys(complaint: ErrorDetails, values: Any) -> Keys:
+    """Where in the values: without the names of types that pydantic puts between, such as `order.str`."""
+    if complaint["type"] == "missing":
+        return tuple(map(str, complaint["loc"]))
+    found = []
+    for part in complaint["loc"]:
+        try:
+            values = values[part]
+        except (KeyError, IndexError, TypeError):
+            continue
+        found.append(str(part))
+    return tuple(found)
+
+
+def _where(file: Path | None, path: Keys, message: str) -> str:
+    """`file:line: ` of what the message names first, of the path where it names nothing; empty without a line."""
+    if file is None:
+        return ""
+    lines = lines_of(file)
+    named = re.match(r"`([\w.]+)", message)
+    inner = tuple(named[1].split(".")) if named else ()
+    path = tuple(key for key in path if not key.isdecimal())  # an item of a list stands at the line of the list
+    line = next((lines[each] for each in ((*path, *inner), inner, path) if each in lines), None)
+    return "" if line is None else f"{file}:{line}: "

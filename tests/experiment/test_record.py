@@ -1,0 +1,61 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sfao.experiment.config import configure
+from sfao.experiment.execute import execute
+from sfao.experiment.record import RECORD, load_record
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    execute(configure("split-mnist-5k", "sgd", settings={"epochs": 1, "tasks": 2, "model.hidden": 8}), folder)
+    return folder
+
+
+def edited(folder, to, **changes):
+    to.mkdir()
+    known = json.loads((folder / RECORD).read_text())
+    (to / RECORD).write_text(json.dumps({**known, **changes}))
+    return to
+
+
+def test_a_record_tells_when_the_run_ended(folder):
+    finished = datetime.fromisoformat(load_record(folder).finished)
+    assert finished.utcoffset() == timedelta(0)
+    assert finished.microsecond == 0
+    assert timedelta(0) <= datetime.now(UTC) - finished < timedelta(minutes=5)
+
+
+def test_a_record_from_before_there_was_a_date_is_read(folder, tmp_path):
+    old = edited(folder, tmp_path / "old")
+    known = json.loads((old / RECORD).read_text())
+    del known["finished"]
+    (old / RECORD).write_text(json.dumps(known))
+    assert load_record(old).finished == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metrics": {}}, "`metrics.average_accuracy` must be a finite number, got None"),
+        ({"metrics": {"average_accuracy": "good"}}, "`metrics.average_accuracy`: "),
+        ({"accuracy_matrix": 5}, "`accuracy_matrix`: "),
+        ({"accuracy_matrix": []}, "`matrix`"),
+        ({"seed": "many"}, "`seed`: "),
+        ({"status": "dancing"}, "`status` must be one of done, diverged, failed, got 'dancing'"),
+        ({"data": {"name": "mnist", "train": "all"}}, "`data.train` must be of type int, got 'all'"),
+        ({"finished": "yesterday"}, "yesterday"),
+        ({"finished": "2026-01-01T00:00:00"}, "`finished` must be a time with its zone, got '2026-01-01T00:00:00'"),
+        ({"unheard": 1}, "unheard"),
+    ],
+)
+def test_a_damaged_record_is_named_with_what_is_wrong(folder, tmp_path, changes, said):
+    damaged = edited(folder, tmp_path / "run", **changes)
+    with pytest.raises(ValueError, match=r"record\.json must be the record of a run, but it is damaged: ") as caught:
+        load_record(damaged)
+    assert str(caught.value).startswith(f"{damaged / RECORD} must be the record of a run, but it is damaged: ")
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
