@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types tests bench reproduction clean
+.PHONY: demo test lint types tests bench reproduction tutorial clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -27,6 +27,10 @@ bench: $(INSTALLED)
 # The results page, from the records beside it.
 reproduction: $(INSTALLED)
 	$(BIN)/python docs/make_reproduction.py
+
+# The tutorial, with what its code prints now.
+tutorial: $(INSTALLED)
+	$(BIN)/python docs/make_tutorial.py
 
 # torch goes first: pinned, so that nothing pulls in another build of it.
 $(INSTALLED): pyproject.toml constraints.txt

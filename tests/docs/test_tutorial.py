@@ -1,0 +1,106 @@
+"""The tutorial, followed to the letter: what it shows is what is printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.benchmarks.publishers import digits, write_mnist
+
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL = (DOCS / "tutorial.md").read_text()
+
+
+def make(*arguments):
+    command = [sys.executable, "-W", "error", DOCS / "make_tutorial.py", *arguments]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
+
+
+def made(folder, text, *arguments):
+    """What became of a page with this text, and how it went."""
+    page = folder / "page.md"
+    page.write_text(text)
+    done = make("--page", page, *arguments)
+    return page.read_text(), done
+
+
+def test_every_output_on_the_page_is_what_its_code_prints():
+    """`make tutorial` after every change of the page or of what it shows; it says what differs."""
+    done = make("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_fraction_that_the_prose_tells_was_printed():
+    prose = re.sub(r"```.*?```", "", TUTORIAL, flags=re.DOTALL)
+    printed = "".join(re.findall(r"```.*?```", TUTORIAL, re.DOTALL))
+    assert [number for number in re.findall(r"\d+\.\d+", prose) if number not in printed] == []
+
+
+def test_the_links_of_the_page_and_to_it_lead_somewhere():
+    for page in (DOCS / "tutorial.md", DOCS / "method.md", DOCS / "laboratory.md", DOCS.parent / "README.md"):
+        for target in re.findall(r"\]\(([^):]+)\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"
+    assert "(docs/tutorial.md)" in (DOCS.parent / "README.md").read_text()
+
+
+def test_the_reproduction_that_is_only_shown_is_a_command(tmp_path):
+    """Planned, not run, on a little of MNIST in the publisher's layout."""
+    (arguments,) = re.findall(r"^    sfao (reproduce .*)$", TUTORIAL, re.MULTILINE)
+    write_mnist(tmp_path / "MNIST" / "raw", digits(train=200, test=50))
+    command = [sys.executable, "-c", "from sfao.cli.main import main; main()", *arguments.split()]
+    where = ["--dry-run", "--data-root", str(tmp_path), "--out", str(tmp_path / "runs")]
+    done = subprocess.run([*command, *where], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip().endswith("5 runs: 5 to do")
+
+
+def test_outputs_are_renewed_added_and_taken_away(tmp_path):
+    page = (
+        "```python\nx = 6\nprint(x * 7)\n```\n\n```text\n41\n```\n\nProse.\n\n"
+        "```python\nprint(x)\n```\n\n"
+        "```python\ny = x\n```\n\n```text\nwrong\n```\n\n"
+        "```console\n$ echo here; echo aside >&2\nthere\n$ cat absent || true\n```\n\n```sh\nexit 3\n```\n"
+    )
+    text, done = made(tmp_path, page)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert text == (
+        "```python\nx = 6\nprint(x * 7)\n```\n\n```text\n42\n```\n\nProse.\n\n"
+        "```python\nprint(x)\n```\n\n```text\n6\n```\n\n"
+        "```python\ny = x\n```\n\n"
+        "```console\n$ echo here; echo aside >&2\nhere\n$ cat absent || true\n```\n\n```sh\nexit 3\n```\n"
+    )
+    assert made(tmp_path, text, "--check")[1].returncode == 0
+
+
+def test_a_check_changes_nothing_and_says_what_differs(tmp_path):
+    page = "```python\nprint(42)\n```\n\n```text\n41\n```\n"
+    text, done = made(tmp_path, page, "--check")
+    assert (text, done.returncode) == (page, 1)
+    assert "the page must say what is printed" in done.stderr
+    assert "-41\n+42\n" in done.stderr
+
+
+def test_times_are_masked_where_they_stand_and_any_time_will_do(tmp_path):
+    text, _ = made(tmp_path, "```python\nprint('sgd   12.5 s  1.0x  0.75')\n```\n")
+    assert text.endswith("```text\nsgd      … s    …x  0.75\n```\n")
+    narrower = text.replace("  12.5 s", " 9.5 s")
+    assert made(tmp_path, narrower, "--check")[1].returncode == 0
+    assert made(tmp_path, narrower.replace("0.75')", "0.74')"), "--check")[1].returncode == 1
+
+
+def test_a_block_that_fails_is_named_and_the_page_stays(tmp_path):
+    page = "Prose.\n\n```python\nx = 1\nx / 0\n```\n"
+    text, done = made(tmp_path, page)
+    assert (text, done.returncode) == (page, 1)
+    assert "make_tutorial: the python block of line 4 must run" in done.stderr
+    assert 'page.md", line 5, in <module>' in done.stderr
+    page = "```console\n$ echo trouble >&2; exit 3\n```\n"
+    text, done = made(tmp_path, page)
+    assert (text, done.returncode) == (page, 1)
+    assert "`echo trouble >&2; exit 3` of line 2 must exit with 0, got 3\ntrouble" in done.stderr
+
+
+def test_the_page_runs_in_a_folder_of_its_own(tmp_path):
+    text, _ = made(tmp_path, "```console\n$ ls; touch left\n$ ls\n```\n")
+    assert "$ ls; touch left\n$ ls\nleft\n" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.md"]
