@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -125,6 +126,11 @@ def test_missing_steps_are_told(compared, tmp_path):
     (folder / "steps.jsonl").unlink()
     (run,) = load_runs([folder])
     assert (run.steps, run.notice) == ([], "it has no steps.jsonl")
+
+
+def test_what_is_said_of_many_runs_is_said_once(runs):
+    runs = [replace(runs[0], name=f"sgd-{seed}", notice="it has no steps.jsonl") for seed in range(5)]
+    assert notices(runs, []) == ["sgd-0, sgd-1, sgd-2 and 2 more: it has no steps.jsonl"]
 
 
 def test_unfinished_runs_are_counted(compared, tmp_path):

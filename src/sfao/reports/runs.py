@@ -64,13 +64,20 @@ def unfinished_runs(folders: Sequence[Path]) -> list[Path]:
 
 def notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
     """What the reader of a report must know of its runs beside their numbers."""
-    lines = [f"{run.name}: {run.notice}" for run in runs if run.notice]
+    said: dict[str, list[str]] = {}
+    for run in runs:
+        if run.notice:
+            said.setdefault(run.notice, []).append(run.name)
+    lines = [f"{_some(names)}: {notice}" for notice, names in said.items()]
     if unfinished:
-        names = ", ".join(path.name for path in unfinished[:3])
-        more = f" and {len(unfinished) - 3} more" if len(unfinished) > 3 else ""
         count = f"{len(unfinished)} run{'s are' if len(unfinished) > 1 else ' is'}"
-        lines.append(f"{count} not finished and left out: {names}{more}.")
+        lines.append(f"{count} not finished and left out: {_some([path.name for path in unfinished])}.")
     return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of them."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def in_order(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
