@@ -93,8 +93,10 @@ class GatedLayers:
         and the flag returned, on the device, false; it is raised when somebody looks, or some steps later.
         """
         with self._exact():
-            changed = self._check_options()
-            if self._path is None or changed or not self._path.serves():
+            self._check_options()
+            if self._path is not None:
+                self._raise_for(self._path.look())
+            if self._path is None or not self._path.serves():
                 found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
                 self._path = self._path_for(found)
                 if self._path is None:
@@ -102,7 +104,6 @@ class GatedLayers:
                     return None
             self._path.step()
             self._seen = None
-            self._raise_for(self._path.look())
             return self._path.gate.sound
 
     def _apply_on_host(self, found: list[tuple[Layer, LayerGradient]]) -> Seen:
@@ -134,7 +135,7 @@ class GatedLayers:
         return DevicePath(self.layers, found)
 
     def settle(self) -> None:
-        """Fetch what only the device knows, and leave it."""
+        """Fetch what only the device knows, and let go of what is held there beside the memories."""
         if self._path is not None:
             path, self._path = self._path, None
             self._seen = self._seen or path.seen()
@@ -171,13 +172,13 @@ class GatedLayers:
             _check_finite(layer, gradient)
         return found
 
-    def _check_options(self) -> bool:
-        """Raise a ValueError if an option does not hold any more; whether any is another than the last time."""
-        changed = [layer.check_options() for layer in self.layers]
+    def _check_options(self) -> None:
+        """Raise a ValueError if an option does not hold any more."""
+        for layer in self.layers:
+            layer.check_options()
         if self.granularity == "global":
             for group in self.param_groups[1:]:
                 self._check_same_options(group)
-        return any(changed)
 
     def _check_same_options(self, group: dict[str, Any]) -> None:
         first = self.param_groups[0]
@@ -192,6 +193,7 @@ class GatedLayers:
 
     def remember(self) -> int:
         """Store the directions of the gradients that backward() left; returns how many were stored."""
+        self.settle()
         with self._exact():
             return sum(layer.remember(gradient, self.task) for layer, gradient in self._current_gradients())
 
@@ -230,6 +232,7 @@ class GatedLayers:
             pairs = consolidation.examples(pairs)
             limit = limit or max(layer.memory.capacity for layer in self.layers)
         self._check_options()
+        self.settle()
         stored = offered = 0
         reached = False
         with self._restored_on_error():
@@ -309,6 +312,7 @@ class GatedLayers:
         With momentum the step taken is another: it averages the updates before. The update is read where step()
         leaves it, in `.grad`: call this after step() and before zero_grad().
         """
+        self._look()
         with self._exact():
             risks = [
                 layer.memory.risk(gradient.matrices()) * gradient.norm / gradient.working_norm
@@ -322,9 +326,9 @@ class GatedLayers:
 
         Like `risk`, to be called after step() and before zero_grad().
         """
+        seen = self._look()
         with self._exact():
             updates = {layer.name: gradient.norm for layer, gradient in self._updates("kept()")}
-        seen = self._look()
         return {name: updates[name] / seen.norms[name] for name in seen.cosines if name in updates}
 
     def _updates(self, reader: str) -> list[tuple[Layer, LayerGradient]]:

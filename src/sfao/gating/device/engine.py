@@ -24,7 +24,7 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class Member:
-    """A layer: its memory, the options of its group, and its gradients as matrices, None where there is none."""
+    """A layer: its memory, the options of its group, and its gradients, contiguous, None where there is none."""
 
     memory: Memory
     options: dict[str, Any]
@@ -35,7 +35,7 @@ class DeviceGate:
     """The gate over some layers, for as long as their memories and the set of their gradients stay as they are.
 
     `run` turns the gradients into the updates, in place. Nothing in it waits for the device: what was decided stays
-    there until somebody asks.
+    there until somebody asks. Gradients are known by their addresses alone: whoever calls `run` keeps them.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -90,7 +90,7 @@ class DeviceGate:
         sound = finite.all()
         zero = norms < SMALLEST
         roots = torch.where(zero | ~finite, 0.0, norms.rsqrt()).float()
-        norms32 = norms.float()
+        scales = norms.sqrt().float()
 
         looking = (self._remembers & ~zero & sound).int()
         cosines = self._dots(roots, looking, self.sample if self.samples else None)
@@ -108,11 +108,11 @@ class DeviceGate:
         weights = self._weights(dots, projecting)
         cleared = (codes == DISCARDED) | (projecting & self._spans_all) | ~sound
         actions = torch.where(cleared, CLEAR, torch.where(projecting, PROJECT, KEEP)).int()
-        self._update(actions, norms32, weights)
+        self._update(actions, scales, weights)
         again = projecting & ~cleared & self._rounds(dots, weights)
         for _ in range(self.passes):
             weights = self._weights(self._dots(roots, again.int()), again)
-            self._update(torch.where(again, PROJECT, KEEP).int(), norms32, weights)
+            self._update(torch.where(again, PROJECT, KEEP).int(), scales, weights)
         self._norms.clear_rest(sound)
 
         self.sound.copy_(sound)
@@ -128,9 +128,9 @@ class DeviceGate:
             return self._inverse_norms
         return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0].clone()
 
-    def _update(self, actions: Tensor, norms: Tensor, weights: Tensor) -> None:
+    def _update(self, actions: Tensor, scales: Tensor, weights: Tensor) -> None:
         for launches in self._launches:
-            launches.update(actions, norms, weights)
+            launches.update(actions, scales, weights)
 
     def _extremes(self, dots: Tensor) -> tuple[Tensor, Tensor]:
         """The largest cosine, signed or absolute, and the smallest signed one, of the directions looked at."""
