@@ -38,7 +38,7 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         "LEFT_FACTORS",
     ):
         monkeypatch.setattr(launches, name, 16)
-    for name, size in {"DENSE_COLUMNS": 64, "DENSE_FACTORS": 8, "GATHERED_TILES": 2, "ENTRIES": 64}.items():
+    for name, size in {"DENSE_COLUMNS": 256, "DENSE_FACTORS": 8, "GATHERED_TILES": 2, "ENTRIES": 64}.items():
         monkeypatch.setattr(launches, name, size)
 
 

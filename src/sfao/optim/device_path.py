@@ -1,7 +1,6 @@
 """The gate's steps on an accelerator: made ready once, launched or replayed every step, read when somebody asks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 
@@ -9,11 +8,11 @@ import torch
 from torch import Tensor
 
 from sfao.gating.block import ALIGNED_BYTES
-from sfao.gating.decision import COUNTED, DECISIONS, ZERO, Decision
+from sfao.gating.decision import COUNTED, DECISIONS, ZERO
 from sfao.gating.layout import in_memory_order
 from sfao.gating.transfer import send
-from sfao.optim.gradients import LayerGradient
-from sfao.optim.layers import Layer
+from sfao.optim.layers import Found, Layer
+from sfao.optim.seen import Seen
 
 #: Where kernels run. (Under Triton's interpreter they run on a CPU, which is how they are tested without a GPU.)
 DEVICES = {"cuda"}
@@ -23,17 +22,6 @@ CAPABILITY = (8, 0)
 LOOK_EVERY = 32
 #: Steps before the launches, compiled by then, are captured as a graph.
 WARM_UP = 2
-
-Found = Sequence[tuple[Layer, LayerGradient]]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a step saw and did, by layer."""
-
-    decisions: dict[str, Decision]
-    cosines: dict[str, float]
-    norms: dict[str, float]
 
 
 def obstacle(found: Found) -> str | None:

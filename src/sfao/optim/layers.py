@@ -146,3 +146,7 @@ class Layer:
         if self.memory.device != device:
             self.memory.to(device)
         self.memory.arrange(gradient.channels_last)
+
+
+#: Layers beside the gradients found in them.
+Found = Sequence[tuple[Layer, LayerGradient]]
