@@ -39,7 +39,9 @@ def test_options_changed_midway_hold_from_the_next_step_on(beside):
         for optimizer in (beside.host, beside.device):
             for group in optimizer.param_groups:
                 group.update(accept_above=above, discard_below=below)
+        path = beside.device.gate._path
         assert set(beside.step(made_up(beside.host_model, 0, 300 + number)).values()) == {expected}
+        assert beside.device.gate._path is path, "a schedule of thresholds must not cost new launches at every step"
     for optimizer in (beside.host, beside.device):
         for group in optimizer.param_groups:
             group.update(accept_above=1, discard_below=-1, samples=4, projection="sequential")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ CAPABILITY = (8, 0)
 LOOK_EVERY = 32
 #: Steps before the launches, compiled by then, are captured as a graph.
 WARM_UP = 2
+
+_PREPARED_FOR = itemgetter("samples", "cosine", "projection")
 
 
 def obstacle(found: Found) -> str | None:
@@ -67,6 +70,7 @@ class DevicePath:
         #: Whether a gradient lies in memory in no order that the kernels could follow.
         self._copies = any(not in_memory_order(gradient).is_contiguous() for gradient in self._gradients())
         self._addresses: list[int] = []
+        self._options = [layer.checked for layer in self._layers]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._steps = 0
         self._sample = self.gate.sample.cpu()
@@ -80,8 +84,8 @@ class DevicePath:
         return self._memories == self._current_memories() and self._forms == self._current_forms()
 
     def _current_memories(self) -> list[object]:
-        """What every layer remembers, and the options it is gated with."""
-        return [(layer.memory.version, layer.checked) for layer in self._all_layers]
+        """What every layer remembers, and the options that launches are prepared for."""
+        return [(layer.memory.version, _PREPARED_FOR(layer.options)) for layer in self._all_layers]
 
     def _current_forms(self) -> list[object]:
         """How the gradient of every parameter lies in memory, but not where."""
@@ -96,6 +100,9 @@ class DevicePath:
         gradients = self._gradients()
         worked_on = [_in_one_piece(gradient) for gradient in gradients] if self._copies else gradients
         self._follow(worked_on)
+        if self._options != [layer.checked for layer in self._layers]:
+            self._options = [layer.checked for layer in self._layers]
+            self.gate.follow_thresholds()
         if self.gate.samples:
             self._send_sample()
         if self._graph is not None:

@@ -15,6 +15,7 @@ from sfao.gating.device.launches import Launches, Norms
 from sfao.gating.device.tables import Kind, Piece, pieces_of
 from sfao.gating.memory import ORTHOGONALITY, Memory
 from sfao.gating.products import by_block
+from sfao.gating.transfer import send
 
 #: What one pass leaves of a direction, relative to what it removed, divided by the smallest singular value.
 PASS_ERROR = 1e-6
@@ -57,7 +58,8 @@ class DeviceGate:
         self._inverse_norms = torch.zeros(layers, capacity, dtype=torch.float64, device=self.device)
         self._spans_all = self._column([False] * layers)
         self._first, self._second, self.passes = self._solvers(members, capacity)
-        self.thresholds = self._new_thresholds().to(self.device)
+        self.thresholds = torch.zeros(layers, 3, dtype=torch.float64, device=self.device)
+        self.follow_thresholds()
         self._absolute = self._column([member.options["cosine"] == "absolute" for member in members])
         #: What the last run saw and did: a code a layer, the cosine that decided, the norms, whether all was finite.
         self.codes = torch.zeros(layers, dtype=torch.int64, device=self.device)
@@ -70,12 +72,11 @@ class DeviceGate:
 
     # -- Every step ------------------------------------------------------------------------------------
 
-    def _new_thresholds(self) -> Tensor:
-        """Accept above, discard below and strictness of every layer, as the options say now."""
+    def follow_thresholds(self) -> None:
+        """Decide as the options say now: above what to accept, below what to discard, how strictly."""
         names = ("accept_above", "discard_below", "strict")
-        return torch.tensor(
-            [[float(options[name]) for name in names] for options in self._options], dtype=torch.float64
-        )
+        values = [[float(options[name]) for name in names] for options in self._options]
+        send(torch.tensor(values, dtype=torch.float64), self.thresholds)
 
     def point_at(self, addresses: Sequence[int]) -> None:
         """Work on gradients, of the same shapes, at these addresses from now on."""
