@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import settings
@@ -10,6 +12,34 @@ settings.load_profile("sfao")
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def _on_device() -> Iterator[None]:
+    """Gradients on `tests.on_device.DEVICE` are gated there, interpreted where that is the CPU."""
+    from tests import on_device
+
+    with on_device.interpreted(), on_device.gated_on(on_device.DEVICE.type):
+        yield
+
+
+@pytest.fixture
+def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles so small that little layers have several, in every dimension."""
+    from sfao.gating.device import launches
+
+    for name in (
+        "DOT_ROWS",
+        "DOT_COLUMNS",
+        "DOT_FACTORS",
+        "UPDATE_ROWS",
+        "UPDATE_COLUMNS",
+        "LEFT_ROWS",
+        "LEFT_FACTORS",
+    ):
+        monkeypatch.setattr(launches, name, 16)
+    for name, size in {"DENSE_COLUMNS": 256, "DENSE_FACTORS": 8, "GATHERED_TILES": 2, "ENTRIES": 64}.items():
+        monkeypatch.setattr(launches, name, size)
 
 
 # Small tensors gain nothing from a second core, and threads that wait for work slow a busy machine down.

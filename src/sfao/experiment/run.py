@@ -25,7 +25,7 @@ from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
 from sfao.metrics import summary
 from sfao.models import build_model
-from sfao.optim.gated_layers import NonFiniteGradient
+from sfao.optim.host_path import NonFiniteGradient
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
@@ -117,9 +117,9 @@ class Run:
                 self._learn_task(report, stopping)
             if len(self.stream) > 1:  # what a method does for past tasks cannot show in the first
                 self.position.warnings += self.method.concerns()
+            return self._finish("done", self.method.decisions)
         except (Diverged, NonFiniteGradient) as error:
-            return self._finish("diverged", str(error))
-        return self._finish("done")
+            return self._finish("diverged", self._decisions_in_the_end(), str(error))
 
     def _learn_task(self, report: Report, stopping: Callable[[], bool]) -> None:
         at, config = self.position, self.config
@@ -224,7 +224,14 @@ class Run:
         if loaded.notice:
             self.position.warnings.append(loaded.notice)
 
-    def _finish(self, status: str, error: str = "") -> Record:
+    def _decisions_in_the_end(self) -> dict[str, dict[str, int]]:
+        """What was decided in a run that failed: where a GPU gates, the first look may raise what is known by now."""
+        try:
+            return self.method.decisions
+        except NonFiniteGradient:
+            return self.method.decisions
+
+    def _finish(self, status: str, decisions: dict[str, dict[str, int]], error: str = "") -> Record:
         at, config = self.position, self.config
         self._telemetry.flush()
         finished = len(at.matrix) == len(self.stream)
@@ -237,7 +244,7 @@ class Run:
             accuracy_matrix=at.matrix,
             initial_accuracy=at.initial,
             metrics=summary(at.matrix, at.initial) if finished else {},
-            decisions=self.method.decisions,
+            decisions=decisions,
             memory_bytes=self.method.memory_bytes,
             directions=self.method.directions,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),

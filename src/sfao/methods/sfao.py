@@ -14,8 +14,9 @@ from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView
 from sfao.optim.consolidation import check_harvest
-from sfao.optim.gated_layers import GRANULARITIES, OPTION_NAMES, PLANNED_OPTIONS
+from sfao.optim.gated_layers import GRANULARITIES, OPTION_NAMES
 from sfao.optim.layers import layer_groups
+from sfao.optim.planning import PLANNED_OPTIONS
 from sfao.optim.sfao import SFAO
 
 

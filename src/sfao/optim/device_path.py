@@ -1,23 +1,19 @@
 """The gate's steps on an accelerator: made ready once, launched or replayed every step, read when somebody asks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
 from sfao.gating.block import ALIGNED_BYTES
-from sfao.gating.decision import COUNTED, DECISIONS, ZERO, Decision
+from sfao.gating.decision import COUNTED, DECISIONS, ZERO
 from sfao.gating.layout import in_memory_order
 from sfao.gating.transfer import send
-from sfao.optim.gradients import LayerGradient
-from sfao.optim.layers import Layer
-
-if TYPE_CHECKING:
-    pass
+from sfao.optim.layers import Found, Layer
+from sfao.optim.seen import Seen
 
 #: Where kernels run. (Under Triton's interpreter they run on a CPU, which is how they are tested without a GPU.)
 DEVICES = {"cuda"}
@@ -28,16 +24,7 @@ LOOK_EVERY = 32
 #: Steps before the launches, compiled by then, are captured as a graph.
 WARM_UP = 2
 
-Found = Sequence[tuple[Layer, LayerGradient]]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a step saw and did, by layer."""
-
-    decisions: dict[str, Decision]
-    cosines: dict[str, float]
-    norms: dict[str, float]
+_PREPARED_FOR = itemgetter("samples", "cosine", "projection")
 
 
 def obstacle(found: Found) -> str | None:
@@ -68,50 +55,54 @@ class DevicePath:
     """The device gate over these layers, and how its launches, samples and answers travel."""
 
     def __init__(self, layers: Sequence[Layer], found: Found) -> None:
-        """`layers` are all there are, `found` those that have gradients."""
+        """`layers` are all there are, now and later; `found` those that have gradients."""
         from sfao.gating.device.engine import DeviceGate, Member
 
         self._layers = [layer for layer, _ in found]
-        members = [Member(layer.memory, layer.options, gradient.matrices()) for layer, gradient in found]
+        self._all_layers = layers
+        members = [
+            Member(layer.memory, layer.options, [None if g is None else _in_one_piece(g) for g in gradient.gradients])
+            for layer, gradient in found
+        ]
         self.gate: DeviceGate = DeviceGate(members)
-        self._parameters = [parameter for layer in layers for parameter in layer.parameters]
-        self._memories = [layer.memory for layer in layers]
-        self._versions = self._current_versions()
+        self._memories = self._current_memories()
         self._forms = self._current_forms()
         #: Whether a gradient lies in memory in no order that the kernels could follow.
         self._copies = any(not in_memory_order(gradient).is_contiguous() for gradient in self._gradients())
-        self._alignment: list[bool] = []
         self._addresses: list[int] = []
+        self._options = [layer.checked for layer in self._layers]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._steps = 0
         self._sample = self.gate.sample.cpu()
         self._sample_rows = list(self._sample.numpy())
-        self._looking: tuple[Tensor, torch.cuda.Event] | None = None
+        self._looking: _Answer | None = None
 
     # -- Every step ------------------------------------------------------------------------------------
 
     def serves(self) -> bool:
         """Whether all is as this path was made for; where the gradients lie may differ, but not how it aligns."""
-        if self._versions != self._current_versions() or self._forms != self._current_forms():
-            return False
-        addresses = [gradient.data_ptr() for gradient in self._gradients()]
-        return self._copies or addresses == self._addresses or self._alignment == _aligned(addresses)
+        return self._memories == self._current_memories() and self._forms == self._current_forms()
 
-    def _current_versions(self) -> list[int]:
-        return [memory.version for memory in self._memories]
+    def _current_memories(self) -> list[object]:
+        """What every layer remembers, and the options that launches are prepared for."""
+        return [(layer.memory.version, _PREPARED_FOR(layer.options)) for layer in self._all_layers]
 
     def _current_forms(self) -> list[object]:
-        grads = [parameter.grad for parameter in self._parameters]
-        return [None if grad is None else (grad.stride(), grad.dtype, grad.device) for grad in grads]
+        """How the gradient of every parameter lies in memory, but not where."""
+        return [_form(parameter.grad) for layer in self._all_layers for parameter in layer.parameters]
 
     def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        found = (parameter.grad for layer in self._all_layers for parameter in layer.parameters)
+        return [gradient for gradient in found if gradient is not None]
 
     def step(self) -> None:
         """Turn the gradients into updates, or replay doing so."""
         gradients = self._gradients()
-        worked_on = [in_memory_order(gradient).contiguous() for gradient in gradients] if self._copies else gradients
+        worked_on = [_in_one_piece(gradient) for gradient in gradients] if self._copies else gradients
         self._follow(worked_on)
+        if self._options != [layer.checked for layer in self._layers]:
+            self._options = [layer.checked for layer in self._layers]
+            self.gate.follow_thresholds()
         if self.gate.samples:
             self._send_sample()
         if self._graph is not None:
@@ -132,7 +123,6 @@ class DevicePath:
         if addresses != self._addresses:
             self.gate.point_at(addresses)
             self._addresses = addresses
-            self._alignment = _aligned(addresses)
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         """The launches of a step as one graph; the step itself is done by its first replay."""
@@ -154,18 +144,13 @@ class DevicePath:
     def look(self) -> list[str]:
         """Names of layers whose gradient was found not to be finite, without waiting: of some steps ago."""
         if self._looking is None:
-            if self._steps % LOOK_EVERY == 0 and self.gate.device.type == "cuda":
-                answer = torch.empty(len(self._layers), dtype=torch.bool, pin_memory=True)
-                answer.copy_(self.gate.broken, non_blocking=True)
-                event = torch.cuda.Event()
-                event.record()
-                self._looking = answer, event
-            return [] if self.gate.device.type == "cuda" else self.broken()
-        answer, event = self._looking
-        if not event.query():
+            if self._steps and self._steps % LOOK_EVERY == 0:
+                self._looking = _Answer(self.gate.broken)
             return []
-        self._looking = None
-        return self._named(answer)
+        if not self._looking.is_there:
+            return []
+        answer, self._looking = self._looking, None
+        return self._named(answer.values)
 
     def broken(self) -> list[str]:
         """Names of layers whose gradient was not finite in some step so far; waits for the device."""
@@ -180,8 +165,10 @@ class DevicePath:
         self._looking = None
 
     def seen(self) -> Seen:
-        """What the last step saw and did; waits for the device."""
+        """What the last step saw and did, nothing if a gradient was not finite; waits for the device."""
         gate = self.gate
+        if not gate.sound:
+            return Seen({}, {}, {})
         table = torch.stack([gate.codes.double(), gate.cosines, gate.norms]).tolist()
         decisions, cosines, norms = {}, {}, {}
         for layer, code, cosine, norm in zip(self._layers, *table, strict=True):
@@ -200,8 +187,31 @@ class DevicePath:
         self.gate.counts.zero_()
 
 
-def _aligned(addresses: list[int]) -> list[bool]:
-    return [address % ALIGNED_BYTES == 0 for address in addresses]
+class _Answer:
+    """Values on their way from the device."""
+
+    def __init__(self, asked: Tensor) -> None:
+        on_gpu = asked.device.type == "cuda"
+        self.values = torch.empty(asked.shape, dtype=asked.dtype, pin_memory=on_gpu)
+        self.values.copy_(asked, non_blocking=True)
+        self._arrival = torch.cuda.Event() if on_gpu else None
+        if self._arrival is not None:
+            self._arrival.record()
+
+    @property
+    def is_there(self) -> bool:
+        return self._arrival is None or self._arrival.query()
+
+
+def _form(gradient: Tensor | None) -> object:
+    if gradient is None or gradient.layout != torch.strided:
+        return None if gradient is None else gradient.layout
+    return gradient.stride(), gradient.dtype, gradient.device, gradient.data_ptr() % ALIGNED_BYTES == 0
+
+
+def _in_one_piece(gradient: Tensor) -> Tensor:
+    """The gradient as the kernels walk through it; a copy where it lies in no such order."""
+    return in_memory_order(gradient).contiguous()
 
 
 def _capturable(device: torch.device) -> bool:

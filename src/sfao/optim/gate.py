@@ -10,8 +10,9 @@ from torch.utils.hooks import RemovableHandle
 
 from sfao.gating.decision import Decision
 from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_names, check_options
-from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers, planned_options
+from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers
 from sfao.optim.layers import Parameters, as_groups
+from sfao.optim.planning import planned_options
 
 
 class Gate(GatedLayers):

@@ -3,31 +3,24 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sfao.gating.budget import MemoryPlan, bytes_per_direction, format_bytes, parse_bytes, plan_memory
-from sfao.gating.decision import Decision, decide
-from sfao.gating.layout import Layout, layouts
-from sfao.gating.memory import Memory
-from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_options, check_seed
+from sfao.gating.budget import MemoryPlan, format_bytes
+from sfao.gating.decision import Decision
+from sfao.gating.options import DEFAULTS, check_choice, check_options, check_seed
 from sfao.optim import consolidation
-from sfao.optim.device_path import DevicePath, Seen, obstacle
-from sfao.optim.gradients import LayerGradient
-from sfao.optim.layers import Layer
+from sfao.optim.device_path import DevicePath, obstacle
+from sfao.optim.gate_state import ReadState, layer_state, read_state
+from sfao.optim.host_path import NonFiniteGradient, check_finite, gate_on_host
+from sfao.optim.layers import Found, Layer
+from sfao.optim.planning import bytes_at_capacity
+from sfao.optim.seen import Seen
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
-#: What a memory budget picks, so that it must not be given beside one.
-PLANNED_OPTIONS = ("storage", "rank", "memory_dtype")
-
-
-class NonFiniteGradient(ValueError):  # noqa: N818, it names what was found
-    """A gradient with an entry that is no number: training has diverged."""
 
 
 class GatedLayers:
@@ -67,7 +60,7 @@ class GatedLayers:
             self._check_budget(group, self.memory_plan)
 
     def _check_budget(self, group: dict[str, Any], plan: MemoryPlan) -> None:
-        needed = sum(_bytes_at_capacity(known) for known in (*self.param_groups, group))
+        needed = sum(bytes_at_capacity(known) for known in (*self.param_groups, group))
         if needed > plan.budget:
             raise ValueError(
                 f"`memory_budget` of {format_bytes(plan.budget)} must hold all groups, "
@@ -93,32 +86,20 @@ class GatedLayers:
         and the flag returned, on the device, false; it is raised when somebody looks, or some steps later.
         """
         with self._exact():
-            changed = self._check_options()
-            if self._path is None or changed or not self._path.serves():
+            self._check_options()
+            if self._path is not None:
+                self._raise_for(self._path.look())
+            if self._path is None or not self._path.serves():
                 found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
                 self._path = self._path_for(found)
                 if self._path is None:
-                    self._seen = self._apply_on_host(found)
+                    self._seen = gate_on_host(found)
                     return None
             self._path.step()
             self._seen = None
-            self._raise_for(self._path.look())
             return self._path.gate.sound
 
-    def _apply_on_host(self, found: list[tuple[Layer, LayerGradient]]) -> Seen:
-        for layer, gradient in found:
-            _check_finite(layer, gradient)
-        seen = Seen({}, {}, {layer.name: gradient.norm for layer, gradient in found})
-        for layer, gradient in found:
-            decision, cosine = _gated(layer, gradient)
-            layer.counts[decision or "zero"] += 1
-            if cosine is not None:
-                seen.cosines[layer.name] = cosine
-            if decision:
-                seen.decisions[layer.name] = decision
-        return seen
-
-    def _path_for(self, found: list[tuple[Layer, LayerGradient]]) -> DevicePath | None:
+    def _path_for(self, found: Found) -> DevicePath | None:
         """How these layers are gated on their device; None where they must be, or may as well be, on the host."""
         why = obstacle(found)
         if why is not None:
@@ -134,7 +115,7 @@ class GatedLayers:
         return DevicePath(self.layers, found)
 
     def settle(self) -> None:
-        """Fetch what only the device knows, and leave it."""
+        """Fetch what only the device knows, and let go of what is held there beside the memories."""
         if self._path is not None:
             path, self._path = self._path, None
             self._seen = self._seen or path.seen()
@@ -163,21 +144,21 @@ class GatedLayers:
                 stack.callback(torch.set_float32_matmul_precision, precision)
             yield
 
-    def _current_gradients(self) -> list[tuple[Layer, LayerGradient]]:
+    def _current_gradients(self) -> Found:
         """The gradients of the layers that have any; all is checked before anything is changed."""
         self._check_options()
         found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
         for layer, gradient in found:
-            _check_finite(layer, gradient)
+            check_finite(layer, gradient)
         return found
 
-    def _check_options(self) -> bool:
-        """Raise a ValueError if an option does not hold any more; whether any is another than the last time."""
-        changed = [layer.check_options() for layer in self.layers]
+    def _check_options(self) -> None:
+        """Raise a ValueError if an option does not hold any more."""
+        for layer in self.layers:
+            layer.check_options()
         if self.granularity == "global":
             for group in self.param_groups[1:]:
                 self._check_same_options(group)
-        return any(changed)
 
     def _check_same_options(self, group: dict[str, Any]) -> None:
         first = self.param_groups[0]
@@ -192,6 +173,7 @@ class GatedLayers:
 
     def remember(self) -> int:
         """Store the directions of the gradients that backward() left; returns how many were stored."""
+        self.settle()
         with self._exact():
             return sum(layer.remember(gradient, self.task) for layer, gradient in self._current_gradients())
 
@@ -230,6 +212,7 @@ class GatedLayers:
             pairs = consolidation.examples(pairs)
             limit = limit or max(layer.memory.capacity for layer in self.layers)
         self._check_options()
+        self.settle()
         stored = offered = 0
         reached = False
         with self._restored_on_error():
@@ -256,7 +239,7 @@ class GatedLayers:
         with self._exact():
             found = [(layer, layer.gradient([next(remaining) for _ in layer.parameters])) for layer in self.layers]
             for layer, gradient in found:
-                _check_finite(layer, gradient)
+                check_finite(layer, gradient)
             return sum(layer.remember(gradient, self.task) for layer, gradient in found)
 
     @contextmanager
@@ -309,6 +292,7 @@ class GatedLayers:
         With momentum the step taken is another: it averages the updates before. The update is read where step()
         leaves it, in `.grad`: call this after step() and before zero_grad().
         """
+        self._look()
         with self._exact():
             risks = [
                 layer.memory.risk(gradient.matrices()) * gradient.norm / gradient.working_norm
@@ -322,16 +306,16 @@ class GatedLayers:
 
         Like `risk`, to be called after step() and before zero_grad().
         """
+        seen = self._look()
         with self._exact():
             updates = {layer.name: gradient.norm for layer, gradient in self._updates("kept()")}
-        seen = self._look()
         return {name: updates[name] / seen.norms[name] for name in seen.cosines if name in updates}
 
-    def _updates(self, reader: str) -> list[tuple[Layer, LayerGradient]]:
+    def _updates(self, reader: str) -> Found:
         """What step() left in `.grad`."""
         found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
         for layer, gradient in found:
-            _check_finite(layer, gradient)
+            check_finite(layer, gradient)
         if not found:
             raise RuntimeError(f"{reader} reads the update that step() left in `.grad`; call it before zero_grad()")
         return found
@@ -344,34 +328,14 @@ class GatedLayers:
         return {
             "task": self.task,
             "granularity": self.granularity,
-            "layers": {
-                layer.name: {
-                    "shapes": [list(parameter.shape) for parameter in layer.parameters],
-                    "counts": counts[layer.name],
-                    "memory": layer.memory.state_dict(),
-                }
-                for layer in self.layers
-            },
+            "layers": {layer.name: layer_state(layer, counts[layer.name]) for layer in self.layers},
         }
 
-    def read_state(self, state: dict[str, Any]) -> "ReadState":
+    def read_state(self, state: dict[str, Any]) -> ReadState:
         """The state, checked and read, and nothing changed; a RuntimeError if it is of another model or damaged."""
-        try:
-            if state["granularity"] != self.granularity:
-                raise RuntimeError(
-                    f"`state_dict` must have granularity {self.granularity!r}, got {state['granularity']!r}"
-                )
-            names = [layer.name for layer in self.layers]
-            if list(state["layers"]) != names:
-                raise RuntimeError(
-                    f"`state_dict` must be of a model with the layers {names}, got {list(state['layers'])}"
-                )
-            layers = [_read_layer(layer, state["layers"][layer.name]) for layer in self.layers]
-            return ReadState(int(state["task"]), layers)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise RuntimeError(f"`state_dict` must come from a gate, but reading it failed: {error!r}") from error
+        return read_state(state, self.granularity, self.layers)
 
-    def adopt(self, state: "ReadState", groups: list[dict[str, Any]]) -> None:
+    def adopt(self, state: ReadState, groups: list[dict[str, Any]]) -> None:
         """Go on from a state that was read, with the options of these groups."""
         self.task = state.task
         self.param_groups = groups
@@ -385,87 +349,7 @@ class GatedLayers:
         self.settle()
         return dict(self.__dict__)
 
-    def _outgrown(self, state: "ReadState") -> bool:
+    def _outgrown(self, state: ReadState) -> bool:
         """Whether a loaded memory is not what this budget planned."""
         plan = self.memory_plan
         return plan is not None and any(memory.capacity != plan.capacity for memory, _ in state.layers)
-
-
-@dataclass(frozen=True)
-class ReadState:
-    """What `GatedLayers.read_state` read: the task, and the memory and the counts of each layer."""
-
-    task: int
-    layers: list[tuple[Memory, dict[str, int]]]
-
-
-def planned_options(
-    groups: list[dict[str, Any]], memory_budget: str | int | None, options: GateOptions
-) -> tuple[dict[str, Any], MemoryPlan | None]:
-    """The options with defaults filled in and, under a budget, with the storage and capacity it allows."""
-    chosen: dict[str, Any] = {**DEFAULTS, **options}
-    check_options(chosen)
-    if memory_budget is None:
-        return chosen, None
-    for name in (*PLANNED_OPTIONS, "capacity"):
-        if (name in options and name != "capacity") or any(name in group for group in groups):
-            raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
-    plan = plan_memory(list(chain.from_iterable(map(_layouts, groups))), parse_bytes(memory_budget), chosen["capacity"])
-    return {**chosen, "capacity": plan.capacity, **{name: getattr(plan, name) for name in PLANNED_OPTIONS}}, plan
-
-
-def _layouts(group: dict[str, Any]) -> list[Layout]:
-    return layouts([parameter.shape for parameter in group["params"]])
-
-
-def _bytes_at_capacity(group: dict[str, Any]) -> int:
-    each = bytes_per_direction(_layouts(group), group["storage"], group["rank"], group["memory_dtype"])
-    return each * int(group["capacity"])
-
-
-def _gated(layer: Layer, gradient: LayerGradient) -> tuple[Decision | None, float | None]:
-    """Decide on a gradient and make it the update; with the cosine that decided, where one did.
-
-    There is no decision on a gradient of zero.
-    """
-    if gradient.norm == 0:
-        return None, None
-    memory, options = layer.memory, layer.options
-    if len(memory) == 0:
-        return Decision.ACCEPT, None
-    layer.follow(gradient)
-    matrices = gradient.matrices()
-    sample = memory.sampler.draw(len(memory), options["samples"])
-    # Inner products with everything serve the projection too, where they had to be or may as well be taken.
-    all_dots = memory.dots(matrices) if memory.is_small or isinstance(sample, slice) else None
-    dots = memory.dots(matrices, sample) if all_dots is None else all_dots[sample]
-    largest, smallest = memory.extreme_cosines(matrices, gradient.working_norm, dots, sample, options["cosine"])
-    decision = decide(
-        largest,
-        smallest,
-        accept_above=options["accept_above"],
-        discard_below=options["discard_below"],
-        strict=options["strict"],
-    )
-    if decision is Decision.PROJECT:
-        memory.project_(matrices, gradient.working_norm, options["projection"], all_dots)
-        gradient.write_back(matrices)
-    elif decision is Decision.DISCARD:
-        gradient.zero_()
-    return decision, largest
-
-
-def _check_finite(layer: Layer, gradient: LayerGradient) -> None:
-    if not gradient.is_finite:
-        raise NonFiniteGradient(f"the gradient of layer {layer.name!r} must be finite, got {gradient.norm}")
-
-
-def _read_layer(layer: Layer, saved: dict[str, Any]) -> tuple[Memory, dict[str, int]]:
-    shapes = [list(parameter.shape) for parameter in layer.parameters]
-    if saved["shapes"] != shapes:
-        raise RuntimeError(
-            f"`state_dict` must have parameters of shapes {shapes} in layer {layer.name!r}, got {saved['shapes']}"
-        )
-    counts = {name: int(saved["counts"][name]) for name in layer.counts}
-    device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
-    return Memory.from_state_dict(saved["memory"], layer.memory.layouts, device), counts

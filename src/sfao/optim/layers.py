@@ -84,7 +84,8 @@ class Layer:
         self.parameters: list[Tensor] = []
         self.memory = Memory([], options["capacity"], generator)
         self.counts = dict.fromkeys(COUNTED, 0)
-        self._checked = self._values()
+        #: The options when they were last found to hold.
+        self.checked = self._values()
 
     def add_parameters(self, parameters: list[Tensor], options: dict[str, Any]) -> None:
         """Take in parameters; those without entries have nothing to remember."""
@@ -94,17 +95,16 @@ class Layer:
             self.memory.add_block(make_block(layout, options["storage"], options["rank"], dtype))
         self.parameters += sized
 
-    def check_options(self) -> bool:
-        """Raise a ValueError if the options, which anyone may change, do not hold any more; whether one changed."""
+    def check_options(self) -> None:
+        """Raise a ValueError if the options, which anyone may change, do not hold any more."""
         values = self._values()
-        if values == self._checked:
-            return False
+        if values == self.checked:
+            return
         check_options(self.options)
-        for name, before, now in zip(DEFAULTS, self._checked, values, strict=True):
+        for name, before, now in zip(DEFAULTS, self.checked, values, strict=True):
             if name in FIXED and now != before:
                 raise ValueError(f"`{name}` is fixed when a layer is made ({before!r}), got {now!r} for {self.name!r}")
-        self._checked = values
-        return True
+        self.checked = values
 
     def _values(self) -> tuple[object, ...]:
         values: tuple[object, ...] = _OPTIONS(self.options)
@@ -113,7 +113,7 @@ class Layer:
     def adopt(self, options: dict[str, Any], memory: Memory, counts: dict[str, int]) -> None:
         """Go on with another memory, as when a state is loaded."""
         self.options, self.memory, self.counts = options, memory, dict(counts)
-        self._checked = self._values()
+        self.checked = self._values()
 
     @property
     def has_gradient(self) -> bool:
@@ -146,3 +146,7 @@ class Layer:
         if self.memory.device != device:
             self.memory.to(device)
         self.memory.arrange(gradient.channels_last)
+
+
+#: Layers beside the gradients found in them.
+Found = Sequence[tuple[Layer, LayerGradient]]

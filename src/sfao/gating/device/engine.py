@@ -15,6 +15,7 @@ from sfao.gating.device.launches import Launches, Norms
 from sfao.gating.device.tables import Kind, Piece, pieces_of
 from sfao.gating.memory import ORTHOGONALITY, Memory
 from sfao.gating.products import by_block
+from sfao.gating.transfer import send
 
 #: What one pass leaves of a direction, relative to what it removed, divided by the smallest singular value.
 PASS_ERROR = 1e-6
@@ -24,7 +25,7 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class Member:
-    """A layer: its memory, the options of its group, and its gradients as matrices, None where there is none."""
+    """A layer: its memory, the options of its group, and its gradients, contiguous, None where there is none."""
 
     memory: Memory
     options: dict[str, Any]
@@ -35,7 +36,7 @@ class DeviceGate:
     """The gate over some layers, for as long as their memories and the set of their gradients stay as they are.
 
     `run` turns the gradients into the updates, in place. Nothing in it waits for the device: what was decided stays
-    there until somebody asks.
+    there until somebody asks. Gradients are known by their addresses alone: whoever calls `run` keeps them.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -57,7 +58,8 @@ class DeviceGate:
         self._inverse_norms = torch.zeros(layers, capacity, dtype=torch.float64, device=self.device)
         self._spans_all = self._column([False] * layers)
         self._first, self._second, self.passes = self._solvers(members, capacity)
-        self.thresholds = self._new_thresholds().to(self.device)
+        self.thresholds = torch.zeros(layers, 3, dtype=torch.float64, device=self.device)
+        self.follow_thresholds()
         self._absolute = self._column([member.options["cosine"] == "absolute" for member in members])
         #: What the last run saw and did: a code a layer, the cosine that decided, the norms, whether all was finite.
         self.codes = torch.zeros(layers, dtype=torch.int64, device=self.device)
@@ -70,12 +72,11 @@ class DeviceGate:
 
     # -- Every step ------------------------------------------------------------------------------------
 
-    def _new_thresholds(self) -> Tensor:
-        """Accept above, discard below and strictness of every layer, as the options say now."""
+    def follow_thresholds(self) -> None:
+        """Decide as the options say now: above what to accept, below what to discard, how strictly."""
         names = ("accept_above", "discard_below", "strict")
-        return torch.tensor(
-            [[float(options[name]) for name in names] for options in self._options], dtype=torch.float64
-        )
+        values = [[float(options[name]) for name in names] for options in self._options]
+        send(torch.tensor(values, dtype=torch.float64), self.thresholds)
 
     def point_at(self, addresses: Sequence[int]) -> None:
         """Work on gradients, of the same shapes, at these addresses from now on."""
@@ -90,7 +91,7 @@ class DeviceGate:
         sound = finite.all()
         zero = norms < SMALLEST
         roots = torch.where(zero | ~finite, 0.0, norms.rsqrt()).float()
-        norms32 = norms.float()
+        scales = norms.sqrt().float()
 
         looking = (self._remembers & ~zero & sound).int()
         cosines = self._dots(roots, looking, self.sample if self.samples else None)
@@ -108,11 +109,11 @@ class DeviceGate:
         weights = self._weights(dots, projecting)
         cleared = (codes == DISCARDED) | (projecting & self._spans_all) | ~sound
         actions = torch.where(cleared, CLEAR, torch.where(projecting, PROJECT, KEEP)).int()
-        self._update(actions, norms32, weights)
+        self._update(actions, scales, weights)
         again = projecting & ~cleared & self._rounds(dots, weights)
         for _ in range(self.passes):
             weights = self._weights(self._dots(roots, again.int()), again)
-            self._update(torch.where(again, PROJECT, KEEP).int(), norms32, weights)
+            self._update(torch.where(again, PROJECT, KEEP).int(), scales, weights)
         self._norms.clear_rest(sound)
 
         self.sound.copy_(sound)
@@ -128,9 +129,9 @@ class DeviceGate:
             return self._inverse_norms
         return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0].clone()
 
-    def _update(self, actions: Tensor, norms: Tensor, weights: Tensor) -> None:
+    def _update(self, actions: Tensor, scales: Tensor, weights: Tensor) -> None:
         for launches in self._launches:
-            launches.update(actions, norms, weights)
+            launches.update(actions, scales, weights)
 
     def _extremes(self, dots: Tensor) -> tuple[Tensor, Tensor]:
         """The largest cosine, signed or absolute, and the smallest signed one, of the directions looked at."""

@@ -3,7 +3,8 @@
 A piece is the gradient of one parameter as a matrix. Its addresses and sizes are a row of a table (`PIECE` columns),
 and a program of a kernel is a row of another (`TILE` columns) that says which part of which piece it works on, so one
 launch serves all layers whatever their shapes. Gradients are scaled to norm 1 as they are read: twice by the inverse
-root of the norm, which is in the range of float32 where the inverse may not be.
+root of the norm, which is in the range of float32 where the inverse may not be; and what is subtracted is scaled back
+twice by the root.
 """
 
 import triton
@@ -209,7 +210,7 @@ def scaled_lefts(
 
 @triton.jit
 def factored_update(
-    tiles, pieces, actions, norms, counts, pitch,
+    tiles, pieces, actions, scales, counts, pitch,
     rank: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
@@ -250,12 +251,13 @@ def factored_update(
         )
         combination = tl.dot(lefts, r.to(tl.float32), combination, input_precision=precision)
     g = tl.load(place, mask=within, other=0.0)
-    tl.store(place, g - combination * tl.load(norms + layer), mask=within)
+    scale = tl.load(scales + layer)
+    tl.store(place, g - combination * scale * scale, mask=within)
 
 
 @triton.jit
 def dense_update(
-    tiles, pieces, actions, norms, weights, counts, capacity,
+    tiles, pieces, actions, scales, weights, counts, capacity,
     dtype: tl.constexpr, aligned: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """gradient -= norm * sum over k of weight[k] direction[k], or 0, or untouched."""
@@ -286,4 +288,5 @@ def dense_update(
         )
         combination += tl.sum(b.to(tl.float32) * w[:, None], axis=0)
     g = tl.load(gradient + columns, mask=inside, other=0.0)
-    tl.store(gradient + columns, g - combination * tl.load(norms + layer), mask=inside)
+    scale = tl.load(scales + layer)
+    tl.store(gradient + columns, g - combination * scale * scale, mask=inside)

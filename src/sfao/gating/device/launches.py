@@ -136,8 +136,11 @@ class Launches:
         )  # fmt: skip
         return self._dots.view(len(self._dots), self._capacity, kind.rank).sum(2) if kind.rank > 1 else self._dots
 
-    def update(self, actions: Tensor, norms: Tensor, weights: Tensor) -> None:
-        """Project, clear or leave alone the gradients of every layer, as its action says."""
+    def update(self, actions: Tensor, scales: Tensor, weights: Tensor) -> None:
+        """Project, clear or leave alone the gradients of every layer, as its action says.
+
+        `scales` are the roots of their norms.
+        """
         kind, grid = self.kind, (len(self._updates),)
         dtype = DTYPES[kind.dtype]
         if kind.factored:
@@ -146,14 +149,14 @@ class Launches:
                 rank=kind.rank, dtype=dtype, ROWS=LEFT_ROWS, FACTORS=LEFT_FACTORS,
             )  # fmt: skip
             kernels.factored_update[grid](
-                self._updates, self._table, actions, norms, self._held, self._pitch,
+                self._updates, self._table, actions, scales, self._held, self._pitch,
                 rank=kind.rank, precision=UPDATE_PRECISION, dtype=dtype, aligned=kind.aligned,
                 ROWS=UPDATE_ROWS, COLUMNS=UPDATE_COLUMNS, FACTORS=UPDATE_FACTORS,
                 num_warps=UPDATE_WARPS, num_stages=UPDATE_STAGES,
             )  # fmt: skip
         else:
             kernels.dense_update[grid](
-                self._updates, self._table, actions, norms, weights, self._held, self._capacity,
+                self._updates, self._table, actions, scales, weights, self._held, self._capacity,
                 dtype=dtype, aligned=kind.aligned, COLUMNS=DENSE_COLUMNS, GROUP=DENSE_GROUP, num_warps=4,
             )  # fmt: skip
 
