@@ -2,8 +2,8 @@
 
     python benchmarks/harvest_time.py [--rounds 3] [--data-root FOLDER] [--json harvest_time.json]
 
-The first and the third task of Split MNIST (MLP-256) and Split CIFAR-10 (CNN), batch 32, learning rate 1e-3, through the
-laboratory's methods. Everything takes turns in one process and a number is a median. `sgd` is two epochs of plain
+The first and the third task of Split MNIST (MLP-256) and Split CIFAR-10 (CNN), batch 32, learning rate 1e-3, through
+the laboratory's methods. Everything takes turns in one process and a number is a median. `sgd` is two epochs of plain
 descent, `own` two epochs of the method's own steps; "next" is what the first step after it costs beyond the others: it
 takes the Gram matrix of what was stored and factors it.
 """

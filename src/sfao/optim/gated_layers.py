@@ -16,18 +16,16 @@ from sfao.gating.layout import Layout, layouts
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, GateOptions, check_choice, check_options, check_seed
 from sfao.optim import consolidation
+from sfao.optim.depositing import harvest_into
 from sfao.optim.device_path import DevicePath, Seen, obstacle
-from sfao.optim.gradients import LayerGradient
+from sfao.optim.gradients import LayerGradient, NonFiniteGradient
 from sfao.optim.layers import Layer
+from sfao.optim.units import units_of
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
 #: What a memory budget picks, so that it must not be given beside one.
 PLANNED_OPTIONS = ("storage", "rank", "memory_dtype")
-
-
-class NonFiniteGradient(ValueError):  # noqa: N818, it names what was found
-    """A gradient with an entry that is no number: training has diverged."""
 
 
 class GatedLayers:
@@ -107,7 +105,7 @@ class GatedLayers:
 
     def _apply_on_host(self, found: list[tuple[Layer, LayerGradient]]) -> Seen:
         for layer, gradient in found:
-            _check_finite(layer, gradient)
+            layer.check_finite(gradient)
         seen = Seen({}, {}, {layer.name: gradient.norm for layer, gradient in found})
         for layer, gradient in found:
             decision, cosine = _gated(layer, gradient)
@@ -168,7 +166,7 @@ class GatedLayers:
         self._check_options()
         found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
         for layer, gradient in found:
-            _check_finite(layer, gradient)
+            layer.check_finite(gradient)
         return found
 
     def _check_options(self) -> bool:
@@ -225,39 +223,18 @@ class GatedLayers:
             raise ValueError('`loss` must be given for target="loss", got None')
         objective = loss if target == "loss" and loss is not None else consolidation.true_logit
 
-        pairs: Iterable[consolidation.Batch] = consolidation.as_pairs(batches)
         if per == "example":
-            pairs = consolidation.examples(pairs)
             limit = limit or max(layer.memory.capacity for layer in self.layers)
         self._check_options()
-        stored = offered = 0
-        reached = False
         with self._restored_on_error():
-            if limit is not None:
-                pairs = consolidation.sample(pairs, limit, self.layers[0].memory.generator)
-            parameters = [parameter for layer in self.layers for parameter in layer.parameters]
-            for gradients in consolidation.harvest(model, pairs, objective, parameters):
-                stored += self._remember_given(gradients)
-                offered += 1
-                reached = reached or any(gradient is not None for gradient in gradients)
-            if offered == 0:
-                raise ValueError("`batches` must yield at least one batch, got none")
-            if not reached:
-                raise ValueError("`model` must use the gated parameters, but none of them had a gradient")
+            units = units_of(batches, per, limit, self.layers[0].memory.generator)
+            stored = harvest_into(self.layers, self.task, model, objective, units, self._exact)
         self.end_task()
         return stored
 
     def end_task(self) -> None:
         """Mark a task boundary: directions stored from now on belong to the next task."""
         self.task += 1
-
-    def _remember_given(self, gradients: list[Tensor | None]) -> int:
-        remaining = iter(gradients)
-        with self._exact():
-            found = [(layer, layer.gradient([next(remaining) for _ in layer.parameters])) for layer in self.layers]
-            for layer, gradient in found:
-                _check_finite(layer, gradient)
-            return sum(layer.remember(gradient, self.task) for layer, gradient in found)
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
@@ -331,7 +308,7 @@ class GatedLayers:
         """What step() left in `.grad`."""
         found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
         for layer, gradient in found:
-            _check_finite(layer, gradient)
+            layer.check_finite(gradient)
         if not found:
             raise RuntimeError(f"{reader} reads the update that step() left in `.grad`; call it before zero_grad()")
         return found
@@ -453,11 +430,6 @@ def _gated(layer: Layer, gradient: LayerGradient) -> tuple[Decision | None, floa
     elif decision is Decision.DISCARD:
         gradient.zero_()
     return decision, largest
-
-
-def _check_finite(layer: Layer, gradient: LayerGradient) -> None:
-    if not gradient.is_finite:
-        raise NonFiniteGradient(f"the gradient of layer {layer.name!r} must be finite, got {gradient.norm}")
 
 
 def _read_layer(layer: Layer, saved: dict[str, Any]) -> tuple[Memory, dict[str, int]]:
