@@ -44,6 +44,11 @@ def check_harvest(target: str, per: str | None, limit: int | None) -> None:
         check_count("limit", limit)
 
 
+def harvest_unit(target: str, per: str | None) -> str:
+    """What one gradient is taken of: batches for the loss and examples for logits, unless told otherwise."""
+    return per if per is not None else {"loss": "batch", "logit": "example"}[target]
+
+
 def true_logit(outputs: Tensor, targets: Tensor) -> Tensor:
     """The logit of the true class, averaged over the batch."""
     if outputs.ndim != 2 or targets.ndim != 1 or targets.is_floating_point():

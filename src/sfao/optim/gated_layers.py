@@ -218,7 +218,7 @@ class GatedLayers:
         If anything fails, the memory too stays as it was.
         """
         consolidation.check_harvest(target, per, limit)
-        per = per if per is not None else {"loss": "batch", "logit": "example"}[target]
+        per = consolidation.harvest_unit(target, per)
         if target == "loss" and loss is None:
             raise ValueError('`loss` must be given for target="loss", got None')
         objective = loss if target == "loss" and loss is not None else consolidation.true_logit
