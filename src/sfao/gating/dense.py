@@ -21,10 +21,8 @@ class DenseBlock(Block):
 
     def encode(self, gradients: Stack, scales: Tensor) -> list[Tensor]:
         return [
-            rows.new_zeros(len(scales), rows.shape[1])
-            if gradient is None
-            else gradient.flatten(1) * scales[:, None].to(gradient.dtype)
-            for rows, gradient in zip(self.tensors, gradients.matrices(), strict=True)
+            rows.new_zeros(len(scales), rows.shape[1]) if gradient is None else gradient.flatten(1)
+            for rows, gradient in zip(self.tensors, gradients.matrices(scales), strict=True)
         ]
 
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:

@@ -27,16 +27,18 @@ def low_rank(matrices: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     return left.to(matrices), (left @ wide).to(matrices)
 
 
-def low_rank_product(left: Tensor, right: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+def low_rank_product(
+    left: Tensor, right: Tensor, rank: int, left_gram: Tensor, right_gram: Tensor
+) -> tuple[Tensor, Tensor]:
     """The factors of left^T right, from factors of a rank that is larger; the product itself is never formed.
 
     With left = C Q for orthonormal rows Q, the right factors are those of C^T right, which has as few rows as left.
+    The Gram matrices left left^T and right right^T, in float64, are all that this takes.
     """
-    wide_left, wide_right = left.double(), right.double()
-    values, vectors = torch.linalg.eigh(wide_left @ wide_left.mT)
+    values, vectors = torch.linalg.eigh(left_gram)
     roots = values.clamp(min=0).sqrt()
     within = vectors * roots[..., None, :]
-    inner = within.mT @ (wide_right @ wide_right.mT) @ within
+    inner = within.mT @ right_gram @ within
     top = torch.linalg.eigh(inner).eigenvectors[..., -rank:]
     # Where left has no extent the product has none: nothing is lost by leaving it out.
     significant = roots > 1e-7 * roots[..., -1:]

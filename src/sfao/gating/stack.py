@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sfao.gating.layout import Layout
 from sfao.gating.low_rank import low_rank, low_rank_product
@@ -27,8 +28,8 @@ class Stack(ABC):
         """Squared norms, in float64."""
 
     @abstractmethod
-    def matrices(self) -> list[Tensor | None]:
-        """(number x rows x columns) for each parameter."""
+    def matrices(self, scales: Tensor) -> list[Tensor | None]:
+        """(number x rows x columns) for each parameter, each gradient times its scale."""
 
     @abstractmethod
     def factors(self, layout: Layout, rank: int) -> tuple[Tensor, Tensor]:
@@ -57,8 +58,8 @@ class FullStack(Stack):
         ]
         return torch.stack(norms).square().sum(0)
 
-    def matrices(self) -> list[Tensor | None]:
-        return list(self.gradients)
+    def matrices(self, scales: Tensor) -> list[Tensor | None]:
+        return [None if gradient is None else gradient * _to_each(gradient, scales) for gradient in self.gradients]
 
     def factors(self, layout: Layout, rank: int) -> tuple[Tensor, Tensor]:
         known = next(gradient for gradient in self.gradients if gradient is not None)
@@ -80,28 +81,39 @@ class OuterStack(Stack):
     deltas: Tensor
     #: (number x examples x columns) of each parameter; those of a bias are ones
     inputs: Sequence[Tensor]
+    #: Inner products between the examples, in float64: norms and factors need nothing larger
+    gram_of_deltas: Tensor
+    gram_of_inputs: Tensor
 
     @property
     def is_empty(self) -> bool:
         return False
 
-    def squares(self) -> Tensor:
-        left, right = self.deltas.double(), self._joined().double()
-        # Rounding can leave a sum that cancels below zero.
-        return ((left @ left.mT) * (right @ right.mT)).sum((1, 2)).clamp(min=0)
+    @staticmethod
+    def of(deltas: Tensor, inputs: Sequence[Tensor]) -> "OuterStack":
+        right = torch.cat(list(inputs), dim=2).double()
+        left = deltas.double()
+        return OuterStack(deltas, inputs, left @ left.mT, right @ right.mT)
 
-    def matrices(self) -> list[Tensor | None]:
-        return [self.deltas.mT @ inputs for inputs in self.inputs]
+    def squares(self) -> Tensor:
+        # Rounding can leave a sum that cancels below zero.
+        return (self.gram_of_deltas * self.gram_of_inputs).sum((1, 2)).clamp(min=0)
+
+    def matrices(self, scales: Tensor) -> list[Tensor | None]:
+        deltas = self.deltas * _to_each(self.deltas, scales)
+        return [deltas.mT @ inputs for inputs in self.inputs]
 
     def factors(self, layout: Layout, rank: int) -> tuple[Tensor, Tensor]:
-        right, examples = self._joined(), self.deltas.shape[1]
+        left, right, examples = self.deltas, torch.cat(list(self.inputs), dim=2), self.deltas.shape[1]
         if examples > rank:
-            return low_rank_product(self.deltas, right, rank)
+            return low_rank_product(left, right, rank, self.gram_of_deltas, self.gram_of_inputs)
         missing = (0, 0, 0, rank - examples)
-        return torch.nn.functional.pad(self.deltas, missing), torch.nn.functional.pad(right, missing)
+        return pad(left, missing), pad(right, missing)
 
     def select(self, numbers: Tensor) -> "OuterStack":
-        return OuterStack(self.deltas[numbers], [inputs[numbers] for inputs in self.inputs])
+        inputs = [inputs[numbers] for inputs in self.inputs]
+        return OuterStack(self.deltas[numbers], inputs, self.gram_of_deltas[numbers], self.gram_of_inputs[numbers])
 
-    def _joined(self) -> Tensor:
-        return torch.cat(list(self.inputs), dim=2)
+
+def _to_each(gradients: Tensor, scales: Tensor) -> Tensor:
+    return scales.to(gradients.dtype).view(-1, 1, 1)

@@ -166,9 +166,10 @@ def _stack(block: Block, parameters: Sequence[Tensor], order: Sequence[int], fou
             ]
         )
     deltas, inputs = (side.to(working_dtype(side)) for side in found.outer[parameters[0]])
-    stack = OuterStack(deltas, [inputs, torch.ones_like(inputs[..., :1])][: len(parameters)])
-    is_smaller = deltas.shape[1] * (layout.rows + layout.width) < layout.size
-    return stack if is_smaller else FullStack(stack.matrices())
+    rights = [inputs, torch.ones_like(inputs[..., :1])][: len(parameters)]
+    if deltas.shape[1] * (layout.rows + layout.width) < layout.size:
+        return OuterStack.of(deltas, rights)
+    return FullStack([deltas.mT @ right for right in rights])
 
 
 def _ordered(gradients: Tensor, channels_last: int) -> Tensor:

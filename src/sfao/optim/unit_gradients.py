@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.utils._pytree import tree_map
 
 from sfao.optim.consolidation import Batch, Loss, eval_mode, harvest, logit_of_class, true_logit
 
@@ -60,14 +61,17 @@ class GradientTaker:
         shape = [(part.shape, part.dtype) for part in batch]
         if shape != self._shape:
             self._shape, self._first = shape, self._examined(batch)
-        if self._first is None or not self._works or not self._first.plain:
+        first = self._first
+        # Convolutions of batches are no faster together: the weights of each batch would count as others.
+        if first is None or not self._works or not first.plain or (len(batch[0]) > 1 and first.names):
             return 1
-        return max(1, CHUNK_VALUES // self._first.values)
+        return max(1, CHUNK_VALUES // first.values)
 
     def take(self, batches: Sequence[Batch]) -> Iterator[UnitGradients]:
         """The gradients of units of the shape that `room` was last asked about, in their order."""
-        if len(batches) > 1 and self._works and self._first is not None:
-            found = self._vectorised(batches, self._first)
+        first = self._first
+        if self._works and first is not None and (first.linears or len(batches) > 1):
+            found = self._checked(batches, first)
             if found is not None:
                 yield found
                 return
@@ -111,7 +115,7 @@ class GradientTaker:
             and self._linear[module.weight] is module.bias
         ]
 
-    def _vectorised(self, batches: Sequence[Batch], first: "_First") -> UnitGradients | None:
+    def _checked(self, batches: Sequence[Batch], first: "_First") -> UnitGradients | None:
         """The gradients of all, or None where that cannot be had or is not what a plain backward gives."""
         device = self._parameters[0].device
         inputs, targets = (torch.stack(parts).to(device) for parts in zip(*batches, strict=True))
@@ -144,9 +148,12 @@ class GradientTaker:
         nudges = [layer.weight.new_zeros(shape) for layer, shape in first.linears.items()]
         values = {name: parameter.detach() for name, parameter in first.names.items()}
         with eval_mode(self._model), torch.no_grad():
-            (full, deltas), seen = vmap(grad(value, argnums=(0, 1), has_aux=True), in_dims=(None, None, 0, 0))(
-                values, nudges, inputs, targets
-            )
+            gradients = grad(value, argnums=(0, 1), has_aux=True)
+            if len(inputs) > 1:
+                (full, deltas), seen = vmap(gradients, in_dims=(None, None, 0, 0))(values, nudges, inputs, targets)
+            else:
+                found = gradients(values, nudges, inputs[0], targets[0])
+                (full, deltas), seen = tree_map(lambda tensor: tensor[None], found)
         by_parameter = {parameter: full[name] for name, parameter in first.names.items()}
         by_weight: dict[Tensor, tuple[Tensor, Tensor]] = {
             layer.weight: pair for layer, pair in zip(first.linears, zip(deltas, seen, strict=True), strict=True)
