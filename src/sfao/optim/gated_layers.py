@@ -203,10 +203,12 @@ class GatedLayers:
         per: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Store directions of a finished task and end it; returns how many were stored.
+        """Store directions of a finished task and end it; returns how many of them are held.
+
+        Which gradients the memory will hold is drawn first, and no others are taken.
 
         Args:
-            batches: (inputs, targets) pairs of the task.
+            batches: (inputs, targets) pairs of the task; of a sequence, only those that are used are looked at.
             loss: called as ``loss(model(inputs), targets)``; not needed for ``target="logit"``.
             target: store gradients of the ``"loss"``, or of the true class's ``"logit"``.
             per: one gradient a ``"batch"`` or an ``"example"``. By default, batches for the loss and examples
@@ -223,11 +225,10 @@ class GatedLayers:
             raise ValueError('`loss` must be given for target="loss", got None')
         objective = loss if target == "loss" and loss is not None else consolidation.true_logit
 
-        if per == "example":
-            limit = limit or max(layer.memory.capacity for layer in self.layers)
+        capacity = max(layer.memory.capacity for layer in self.layers)
         self._check_options()
         with self._restored_on_error():
-            units = units_of(batches, per, limit, self.layers[0].memory.generator)
+            units = units_of(batches, per, limit, capacity, self.layers[0].memory.generator)
             stored = harvest_into(self.layers, self.task, model, objective, units, self._exact)
         self.end_task()
         return stored

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.utils._pytree import tree_map
 
 from sfao.optim.consolidation import Batch, Loss, eval_mode, harvest, logit_of_class, true_logit
 
@@ -152,11 +151,12 @@ class GradientTaker:
             if len(inputs) > 1:
                 (full, deltas), seen = vmap(gradients, in_dims=(None, None, 0, 0))(values, nudges, inputs, targets)
             else:
-                found = gradients(values, nudges, inputs[0], targets[0])
-                (full, deltas), seen = tree_map(lambda tensor: tensor[None], found)
-        by_parameter = {parameter: full[name] for name, parameter in first.names.items()}
+                (full, deltas), seen = gradients(values, nudges, inputs[0], targets[0])
+        count = (len(inputs),)
+        by_parameter = {p: full[name].reshape(count + p.shape) for name, p in first.names.items()}
         by_weight: dict[Tensor, tuple[Tensor, Tensor]] = {
-            layer.weight: pair for layer, pair in zip(first.linears, zip(deltas, seen, strict=True), strict=True)
+            layer.weight: (delta.reshape(count + shape), input_.reshape(*count, len(nudge), -1))
+            for (layer, shape), nudge, delta, input_ in zip(first.linears.items(), nudges, deltas, seen, strict=True)
         }
         return UnitGradients(len(inputs), by_parameter, by_weight), outputs
 

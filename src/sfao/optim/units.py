@@ -29,10 +29,12 @@ class Units:
                     yield number, batch
 
 
-def units_of(batches: Iterable[object], per: str, limit: int | None, generator: torch.Generator) -> Units:
-    """All batches or examples, or at most `limit` of them, uniform."""
+def units_of(
+    batches: Iterable[object], per: str, limit: int | None, capacity: int, generator: torch.Generator
+) -> Units:
+    """All batches, or at most `limit` of them, uniform; of examples, as many as the memory can hold by default."""
     if per == "example":
-        drawn: Sequence[Batch] = sample_examples(as_pairs(batches), limit, generator)
+        drawn = sample_examples(as_pairs(batches), limit or capacity, generator)
         return Units(drawn, len(drawn))
     if limit is None:
         return Units(batches, _length(batches))
@@ -54,18 +56,16 @@ def sample(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> 
     return kept
 
 
-def sample_examples(batches: Iterable[Batch], limit: int | None, generator: torch.Generator) -> list[Batch]:
+def sample_examples(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> list[Batch]:
     """At most `limit` examples as batches of one, uniform, in one pass; the places of a batch are drawn at once."""
     kept: list[Batch] = []
     seen = 0
     for inputs, targets in batches:
         arrivals = torch.arange(seen, seen + len(inputs))
-        places = arrivals
-        if limit is not None:
-            drawn = torch.rand(len(inputs), dtype=torch.float64, generator=generator) * (arrivals + 1)
-            places = torch.where(arrivals < limit, arrivals, drawn.long())
-        hits = range(len(inputs)) if limit is None else (places < limit).nonzero()[:, 0].tolist()
-        for number, place in zip(hits, places[list(hits)].tolist(), strict=True):
+        drawn = torch.rand(len(inputs), dtype=torch.float64, generator=generator) * (arrivals + 1)
+        places = torch.where(arrivals < limit, arrivals, drawn.long())
+        hits = (places < limit).nonzero()[:, 0]
+        for number, place in zip(hits.tolist(), places[hits].tolist(), strict=True):
             one = slice(number, number + 1)
             kept[place : place + 1] = [(inputs[one].clone(), targets[one].clone())]
         seen += len(inputs)
