@@ -139,3 +139,18 @@ def test_a_batch_size_that_is_no_count_is_refused_at_once(batch_size):
 def test_a_negative_start_is_refused_at_once():
     with pytest.raises(ValueError, match="`start` must be a finite number of at least 0, got -1"):
         make_part().batches(4, start=-1)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 6, 7, 50])
+def test_indexed_batches_are_those_of_a_pass(shuffled, batch_size):
+    part = make_part()
+    passed = list(part.batches(batch_size, shuffler() if shuffled else None))
+    indexed = part.indexed(batch_size, shuffler() if shuffled else None)
+    assert len(indexed) == len(passed)
+    for number in (len(passed) - 1, 0, -1):  # in any order
+        assert all(torch.equal(one, two) for one, two in zip(indexed[number], passed[number], strict=True))
+    assert torch.equal(joined(indexed[:3])[1], joined(passed[:3])[1])
+    assert torch.equal(joined(indexed)[0], joined(passed)[0])
+    with pytest.raises(IndexError):
+        indexed[len(passed)]

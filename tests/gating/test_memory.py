@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sfao.gating.factored import FactoredBlock, low_rank
+from sfao.gating.factored import FactoredBlock
 from sfao.gating.layout import Layout
+from sfao.gating.low_rank import low_rank
 from sfao.gating.memory import Memory, make_block
 
 LINEAR = Layout(6, (9, 1))  # a Linear layer of 9 inputs and 6 outputs

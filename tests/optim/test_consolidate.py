@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sfao import SFAO, layer_groups
+from sfao.optim.units import sample_examples
 from tests.optim.problem import loss, network, task, weights
 
 
@@ -135,9 +136,7 @@ def test_short_gradients_are_not_stored():
 
 
 def test_examples_that_are_kept_do_not_keep_their_batches():
-    from sfao.optim.consolidation import examples, sample
-
-    kept = sample(examples([(torch.randn(1000, 50), torch.zeros(1000))]), 3, torch.Generator())
+    kept = sample_examples([(torch.randn(1000, 50), torch.zeros(1000))], 3, torch.Generator())
     assert all(inputs.untyped_storage().nbytes() == 200 for inputs, _ in kept)
 
 

@@ -1,7 +1,8 @@
 """A part of a task: which images, with which labels, and the normalised batches they make."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -53,6 +54,12 @@ class Part:
         device = self.images.device if device is None else torch.device(device)
         return self._batches(order[start * batch_size :], batch_size, device)
 
+    def indexed(
+        self, batch_size: int, generator: torch.Generator | None = None, device: torch.device | str | None = None
+    ) -> "IndexedBatches":
+        """The batches that `batches` would yield, each made only when it is asked for."""
+        return IndexedBatches(self, batch_size, generator, device)
+
     def _batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[Batch]:
         shape = self.images.shape[1:]
         pixels = self.images.flatten(2)
@@ -69,6 +76,32 @@ class Part:
                 values = values.flatten(0, 1).index_select(1, permutation)
             images, labels = values.view(-1, *shape), self.labels[positions].to(device)
             yield from zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True)
+
+
+class IndexedBatches(Sequence[Batch]):
+    """One pass over a part as a sequence; see `Part.indexed`."""
+
+    def __init__(
+        self, part: Part, batch_size: int, generator: torch.Generator | None, device: torch.device | str | None
+    ) -> None:
+        check_count("batch_size", batch_size)
+        self._part, self._batch_size = part, batch_size
+        self._order = torch.arange(len(part)) if generator is None else torch.randperm(len(part), generator=generator)
+        self._device = part.images.device if device is None else torch.device(device)
+
+    def __len__(self) -> int:
+        return -(-len(self._order) // self._batch_size)
+
+    @overload
+    def __getitem__(self, number: int) -> Batch: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Batch]: ...
+    def __getitem__(self, number: int | slice) -> Batch | list[Batch]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        start = range(len(self))[number] * self._batch_size  # IndexError past the end
+        positions = self._order[start : start + self._batch_size]
+        return next(self._part._batches(positions, self._batch_size, self._device))
 
 
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:

@@ -25,7 +25,7 @@ from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
 from sfao.metrics import summary
 from sfao.models import build_model
-from sfao.optim.host_path import NonFiniteGradient
+from sfao.optim.gradients import NonFiniteGradient
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0

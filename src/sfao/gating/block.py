@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from sfao.gating.layout import Layout
+from sfao.gating.stack import Matrices, Stack
 
 ALL = slice(None)
 #: What a kernel that loads several entries at once wants an address to be a multiple of.
 ALIGNED_BYTES = 16
-
-#: The gradients of a block, one matrix a parameter; None for a parameter without a gradient.
-Matrices = Sequence[Tensor | None]
 
 
 class Block(ABC):
@@ -38,8 +36,8 @@ class Block(ABC):
         """The shapes of what one direction takes in each of `tensors`."""
 
     @abstractmethod
-    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
-        """What a slot holds for `scale` times these gradients."""
+    def encode(self, gradients: Stack, scales: Tensor) -> list[Tensor]:
+        """What slots hold for these gradients, each times its scale."""
 
     @abstractmethod
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
@@ -65,20 +63,23 @@ class Block(ABC):
     def bytes_per_direction(self) -> int:
         return sum(prod(shape) * self.dtype.itemsize for shape in self.slot_shapes())
 
-    def write(self, slot: int, gradients: Matrices, scale: float) -> None:
-        """Store `scale` times the gradients as the direction of `slot`; zero where there is none."""
-        if all(gradient is None for gradient in gradients):
-            self.put(slot, [tensor.new_zeros(shape) for tensor, shape in self._slots()])
+    def write(self, slots: Sequence[int], gradients: Stack, scales: Tensor) -> None:
+        """Store the gradients, each times its scale, as the directions of `slots`; zero where there is none."""
+        if gradients.is_empty:
+            self.put(slots, [tensor.new_zeros(len(slots), *shape) for tensor, shape in self._slots()])
         else:
-            self.put(slot, self.encode(gradients, scale))
+            self.put(slots, self.encode(gradients, scales))
 
-    def put(self, slot: int, values: Sequence[Tensor]) -> None:
+    def put(self, slots: Sequence[int], values: Sequence[Tensor]) -> None:
+        first, end = slots[0], slots[0] + len(slots)
+        in_a_row = list(slots) == list(range(first, end))
         for tensor, value in zip(self.tensors, values, strict=True):
-            tensor[slot] = value
-        self.resize(max(self.count, slot + 1))
+            tensor[slice(first, end) if in_a_row else torch.tensor(slots, device=tensor.device)] = value.to(tensor)
+        self.resize(max(self.count, *(slot + 1 for slot in slots)))
 
     def get(self, slot: int) -> list[Tensor]:
-        return [tensor[slot].clone() for tensor in self.tensors]
+        """A copy of one slot, as `put` takes it."""
+        return [tensor[slot : slot + 1].clone() for tensor in self.tensors]
 
     def resize(self, count: int) -> None:
         """Let the first `count` slots be the directions held."""

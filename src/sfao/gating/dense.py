@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block, Matrices
+from sfao.gating.block import ALL, Block
 from sfao.gating.layout import reordered
+from sfao.gating.stack import Matrices, Stack
 
 # Columns handled at a time where rows must be widened: the copy then stays in the cache.
 CHUNK = 16384
@@ -18,10 +19,10 @@ class DenseBlock(Block):
     def slot_shapes(self) -> list[tuple[int, ...]]:
         return [(self.layout.rows * columns,) for columns in self.layout.columns]
 
-    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
+    def encode(self, gradients: Stack, scales: Tensor) -> list[Tensor]:
         return [
-            rows.new_zeros(rows.shape[1]) if gradient is None else gradient.flatten() * scale
-            for rows, gradient in zip(self.tensors, gradients, strict=True)
+            rows.new_zeros(len(scales), rows.shape[1]) if gradient is None else gradient.flatten(1)
+            for rows, gradient in zip(self.tensors, gradients.matrices(scales), strict=True)
         ]
 
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
@@ -42,9 +43,13 @@ class DenseBlock(Block):
         return [reordered(rows, self.layout.rows, old, new) for rows, old, new in moves]
 
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
-        parts = [rows for rows, is_active in zip(self.used, active, strict=True) if is_active]
-        norms = [[torch.linalg.vector_norm(rows[slot], dtype=torch.float32) for rows in parts] for slot in slots]
-        return torch.tensor(norms, dtype=torch.float64, device=slots.device).square().sum(1)
+        total = torch.zeros(len(slots), dtype=torch.float64, device=slots.device)
+        for rows, is_active in zip(self.used, active, strict=True):
+            if is_active:
+                # Row by row: gathering them first would write and read them once more.
+                norms = [torch.linalg.vector_norm(rows[slot], dtype=torch.float32) for slot in slots.tolist()]
+                total += torch.stack(norms).double().square()
+        return total
 
     def gram(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
         total = torch.zeros(len(slots), self.count, dtype=torch.float64, device=slots.device)

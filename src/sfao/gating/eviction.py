@@ -22,6 +22,19 @@ class Slots:
     def total_offered(self) -> int:
         return sum(self.offered.values())
 
+    def offer(self, task: int, capacity: int, eviction: str, generator: torch.Generator) -> int | None:
+        """Enter one more direction of a task: the slot it takes, or None if it is not kept.
+
+        What it looks like plays no part, so whole tasks can be entered before any of their gradients is taken.
+        """
+        self.offered[task] = self.offered.get(task, 0) + 1
+        full = len(self.tasks) >= capacity
+        slot = EVICTIONS[eviction](self, task, generator) if full else len(self.tasks)
+        if slot is not None:
+            self.tasks[slot : slot + 1] = [task]
+            self.arrivals[slot : slot + 1] = [self.total_offered]
+        return slot
+
 
 def fifo(slots: Slots, task: int, generator: torch.Generator) -> int | None:
     """The oldest direction goes."""

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block, Matrices
+from sfao.gating.block import ALL, Block
 from sfao.gating.layout import Layout, reordered
-
-OVERSAMPLING = 8
-POWER_ITERATIONS = 2
+from sfao.gating.low_rank import balanced
+from sfao.gating.stack import Matrices, Stack
 
 
 class FactoredBlock(Block):
@@ -36,14 +35,10 @@ class FactoredBlock(Block):
         # One row a factor: what the matrix products of every step take.
         self._flat = [tensor.flatten(0, 1) for tensor in self.used]
 
-    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
-        known = next(gradient for gradient in gradients if gradient is not None)
-        filled = [
-            known.new_zeros(self.layout.rows, columns) if gradient is None else gradient
-            for gradient, columns in zip(gradients, self.layout.columns, strict=True)
-        ]
-        left, right = low_rank(torch.cat(filled, dim=1) * scale, self.rank)
-        return [left, *torch.split(right, list(self.layout.columns), dim=1)]
+    def encode(self, gradients: Stack, scales: Tensor) -> list[Tensor]:
+        left, right = gradients.factors(self.layout, self.rank)
+        left, right = balanced(left, right, scales)
+        return [left, *torch.split(right, list(self.layout.columns), dim=2)]
 
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
         factors = (
@@ -95,21 +90,3 @@ def _paired(rights: Sequence[Tensor], gradients: Matrices) -> list[tuple[Tensor,
 
 def _inner(some: Tensor, all_: Tensor) -> Tensor:
     return some.flatten(0, 1) @ all_.flatten(0, 1).T
-
-
-def low_rank(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best factors of `rank`, left (rank x rows) and right (rank x columns), by a randomised SVD.
-
-    Exact up to rounding when the matrix has no larger rank. torch.svd_lowrank would do, but it draws from
-    torch's global generator, and storing a direction must not change the run it belongs to.
-    """
-    sketch_size = min(rank + OVERSAMPLING, *matrix.shape)
-    sketch = torch.randn(matrix.shape[1], sketch_size, generator=torch.Generator().manual_seed(0)).to(matrix)
-    basis = torch.linalg.qr(matrix @ sketch).Q
-    for _ in range(POWER_ITERATIONS):
-        basis = torch.linalg.qr(matrix.T @ basis).Q
-        basis = torch.linalg.qr(matrix @ basis).Q
-    left, values, right = torch.linalg.svd(basis.T @ matrix, full_matrices=False)
-    # The scale is shared between the two factors, so that neither leaves the range of a narrow dtype.
-    root = values[:rank].sqrt()
-    return (basis @ left[:, :rank] * root).T, root[:, None] * right[:rank]

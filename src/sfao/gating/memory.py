@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block, Matrices
+from sfao.gating.block import ALL, Block
 from sfao.gating.dense import DenseBlock
-from sfao.gating.eviction import EVICTIONS, Slots
+from sfao.gating.eviction import Slots
 from sfao.gating.factored import FactoredBlock
 from sfao.gating.layout import Layout
 from sfao.gating.products import Products, by_block
 from sfao.gating.projection import PROJECTIONS, Projection, Span
 from sfao.gating.similarity import Sampler, extreme_cosines
+from sfao.gating.stack import FullStack, Matrices, Stack
 
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
 ORTHOGONALITY = 5e-6
@@ -111,11 +112,10 @@ class Memory:
         """Store the direction of the gradients, unless it is too like one that is held or finds no slot."""
         if admit_below < 1 and len(self) and self._largest_cosine(gradients, norm) >= admit_below:
             return False
-        self.slots.offered[task] = self.slots.offered.get(task, 0) + 1
-        slot = len(self) if len(self) < self.capacity else EVICTIONS[eviction](self.slots, task, self.generator)
+        slot = self.slots.offer(task, self.capacity, eviction, self.generator)
         if slot is None:
             return False
-        self._store(slot, gradients, 1 / norm, task)
+        self.write_one(slot, gradients, norm)
         return True
 
     @contextmanager
@@ -128,7 +128,7 @@ class Memory:
         except BaseException:
             for slot, saved in self._overwritten.items():
                 for block, tensors in zip(self.blocks, saved, strict=True):
-                    block.put(slot, tensors)
+                    block.put([slot], tensors)
             self.slots = slots
             for block in self.blocks:
                 block.resize(len(self))
@@ -139,21 +139,41 @@ class Memory:
         finally:
             self._overwritten = None
 
-    def _store(self, slot: int, gradients: Matrices, scale: float, task: int) -> None:
-        if slot >= self._reserved:
-            self._reserve(min(self.capacity, max(slot + 1, 2 * self._reserved)))
-        arrival = self.slots.total_offered
-        if slot == len(self):
-            self.slots.tasks.append(task)
-            self.slots.arrivals.append(arrival)
-        else:
-            if self._overwritten is not None and slot not in self._overwritten:
-                self._overwritten[slot] = [block.get(slot) for block in self.blocks]
-            self.slots.tasks[slot], self.slots.arrivals[slot] = task, arrival
-        for block, part in by_block(self.blocks, gradients):
-            block.write(slot, part, scale)
+    def write(self, slots: Sequence[int], stacks: Sequence[Stack], scales: Tensor) -> None:
+        """Store gradients, a stack a block, each times its scale, in these slots; the books are kept elsewhere."""
+        self._change(slots)
+        for block, stack in zip(self.blocks, stacks, strict=True):
+            block.write(slots, stack, scales)
+
+    def write_one(self, slot: int, gradients: Matrices, norm: float) -> None:
+        alone = [None if gradient is None else gradient[None] for gradient in gradients]
+        stacks = [FullStack(part) for _, part in by_block(self.blocks, alone)]
+        self.write([slot], stacks, torch.tensor([1 / norm], dtype=torch.float64, device=self.device))
+
+    def move(self, source: int, slot: int) -> None:
+        """Put the direction of one slot into another."""
+        self._change([slot])
+        for block in self.blocks:
+            block.put([slot], block.get(source))
+
+    def close(self, slots: Slots) -> None:
+        """Hold the directions that these books name, after `write` and `move`."""
+        self.slots = slots
+        for block in self.blocks:
+            block.resize(len(self))
         for products in self._products.values():
-            products.changed(slot)
+            products.closed(range(len(self), self._reserved))
+
+    def _change(self, slots: Sequence[int]) -> None:
+        needed = max(slots) + 1
+        if needed > self._reserved:
+            self._reserve(min(self.capacity, _doubled_up_to(needed)))
+        if self._overwritten is not None:
+            for slot in slots:
+                if slot < self.blocks[0].count and slot not in self._overwritten:
+                    self._overwritten[slot] = [block.get(slot) for block in self.blocks]
+        for products in self._products.values():
+            products.changed(slots)
         self._projections.clear()
         self.version += 1
 

@@ -1,6 +1,6 @@
 """Inner products among the stored directions, kept in float64 and recomputed only where slots changed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -36,9 +36,14 @@ class Products:
     def bytes(self) -> int:
         return self._inverse_norms.nbytes + self._gram.nbytes
 
-    def changed(self, slot: int) -> None:
-        self._stale_norms.add(slot)
-        self._stale_gram.add(slot)
+    def changed(self, slots: Iterable[int]) -> None:
+        self._stale_norms.update(slots)
+        self._stale_gram.update(slots)
+
+    def closed(self, slots: Iterable[int]) -> None:
+        """Slots that are not in use after all, since they changed and before anything was computed of them."""
+        self._stale_norms.difference_update(slots)
+        self._stale_gram.difference_update(slots)
 
     def inverse_norms(self, blocks: Sequence[Block]) -> Tensor:
         """1 / |b|, and 0 for a direction that is zero in the active parameters: it constrains nothing."""

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from sfao.benchmarks.stream import Task
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
-from sfao.optim.consolidation import true_logit
+from sfao.methods.task_view import TaskView
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
 
@@ -22,10 +22,10 @@ def average_logit(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.mean()
 
 
-#: What a stored direction is the gradient of, and whether of a batch or of a single example.
-TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+#: What a stored direction is the gradient of, None for the true logit, and whether of a batch or of a single example.
+TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor] | None, str]] = {
     "loss": (cross_entropy, "batch"),
-    "logit": (true_logit, "example"),
+    "logit": (None, "example"),
     "average": (average_logit, "example"),
 }
 
@@ -82,9 +82,11 @@ class OGD(GatedMethod):
             for layer in self.optimizer.gate.layers:
                 layer.memory.capacity = len(layer.memory) + count
         self.optimizer.consolidate(
-            self.model,
+            TaskView(self.model, task.outputs),
             islice(self.batches(task, generator, batch_size), count),
-            lambda outputs, targets: objective(outputs[:, task.outputs], targets),
+            objective,
+            target="loss" if objective else "logit",
+            per="batch",
         )
 
     def concerns(self) -> list[str]:

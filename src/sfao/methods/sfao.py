@@ -1,5 +1,7 @@
 """SFAO in the laboratory: gradients gated by their likeness to those of past tasks."""
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 import torch
@@ -7,13 +9,14 @@ from pydantic import model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from sfao.benchmarks.part import Batch
 from sfao.benchmarks.stream import Task
 from sfao.gating.budget import parse_bytes
 from sfao.gating.options import DEFAULTS, check_choice, check_options
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView
-from sfao.optim.consolidation import check_harvest
+from sfao.optim.consolidation import check_harvest, harvest_unit
 from sfao.optim.gated_layers import GRANULARITIES, OPTION_NAMES
 from sfao.optim.layers import layer_groups
 from sfao.optim.planning import PLANNED_OPTIONS
@@ -83,13 +86,23 @@ class SFAOMethod(GatedMethod):
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         self.optimizer.consolidate(
             TaskView(self.model, task.outputs),
-            self.batches(task, generator),
+            self._harvest(task, generator),
             cross_entropy,
             target=self.options.target,
             per=self.options.per,
             limit=self.options.limit,
         )
         self.first_decisions = self.first_decisions or self.decisions
+
+    def _harvest(self, task: Task, generator: torch.Generator) -> Iterable[Batch]:
+        """What to consolidate: a pass over the task, of which no more is made than is used.
+
+        Single examples are drawn here, as the first batch of a shuffled pass.
+        """
+        if harvest_unit(self.options.target, self.options.per) == "batch":
+            return task.train.indexed(self.training.batch_size, generator, self.device)
+        capacity = max(layer.memory.capacity for layer in self.optimizer.gate.layers)
+        return islice(self.batches(task, generator, self.options.limit or capacity), 1)
 
     def concerns(self) -> list[str]:
         return [*self._concerns_about_decisions(), *self._concerns_about_memory()]

@@ -44,6 +44,11 @@ def check_harvest(target: str, per: str | None, limit: int | None) -> None:
         check_count("limit", limit)
 
 
+def harvest_unit(target: str, per: str | None) -> str:
+    """What one gradient is taken of: batches for the loss and examples for logits, unless told otherwise."""
+    return per if per is not None else {"loss": "batch", "logit": "example"}[target]
+
+
 def true_logit(outputs: Tensor, targets: Tensor) -> Tensor:
     """The logit of the true class, averaged over the batch."""
     if outputs.ndim != 2 or targets.ndim != 1 or targets.is_floating_point():
@@ -56,7 +61,14 @@ def true_logit(outputs: Tensor, targets: Tensor) -> Tensor:
             f'`target="logit"` needs class indices below the {outputs.shape[1]} outputs, '
             f"got {int(targets.min())} to {int(targets.max())}"
         )
-    return outputs.gather(1, targets[:, None]).mean()
+    return logit_of_class(outputs, targets)
+
+
+def logit_of_class(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The same, unchecked, for classes that are known to be there."""
+    # No gather: on a device, an index that is out of range would end the process.
+    is_true = targets[:, None] == torch.arange(outputs.shape[1], device=outputs.device)
+    return (outputs * is_true).sum(1).mean()
 
 
 def as_pairs(batches: Iterable[object]) -> Iterator[Batch]:
@@ -77,23 +89,6 @@ def _pair(batch: object) -> Batch:
             return batch[0], batch[1]
         got = f"{got} of {', '.join(type(part).__name__ for part in batch)}"
     raise ValueError(f"`batches` must yield (inputs, targets) pairs of tensors, got {got}")
-
-
-def examples(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same data as batches of one."""
-    for inputs, targets in batches:
-        yield from zip(torch.split(inputs, 1), torch.split(targets, 1), strict=True)
-
-
-def sample(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> list[Batch]:
-    """At most `limit` of the batches, uniform, in one pass over them (reservoir sampling)."""
-    kept: list[Batch] = []
-    for seen, batch in enumerate(batches):
-        place = seen if seen < limit else int(torch.randint(seen + 1, (), generator=generator))
-        if place < limit:
-            # Copies: an example is a view that would keep its whole batch alive.
-            kept[place : place + 1] = [(batch[0].clone(), batch[1].clone())]
-    return kept
 
 
 @contextmanager

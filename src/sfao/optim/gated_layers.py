@@ -12,12 +12,15 @@ from sfao.gating.budget import MemoryPlan, format_bytes
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, check_choice, check_options, check_seed
 from sfao.optim import consolidation
+from sfao.optim.depositing import harvest_into
 from sfao.optim.device_path import DevicePath, obstacle
 from sfao.optim.gate_state import ReadState, layer_state, read_state
-from sfao.optim.host_path import NonFiniteGradient, check_finite, gate_on_host
+from sfao.optim.gradients import NonFiniteGradient
+from sfao.optim.host_path import gate_on_host
 from sfao.optim.layers import Found, Layer
 from sfao.optim.planning import bytes_at_capacity
 from sfao.optim.seen import Seen
+from sfao.optim.units import units_of
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
@@ -149,7 +152,7 @@ class GatedLayers:
         self._check_options()
         found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
         for layer, gradient in found:
-            check_finite(layer, gradient)
+            layer.check_finite(gradient)
         return found
 
     def _check_options(self) -> None:
@@ -187,10 +190,12 @@ class GatedLayers:
         per: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Store directions of a finished task and end it; returns how many were stored.
+        """Store directions of a finished task and end it; returns how many of them are held.
+
+        Which gradients the memory will hold is drawn first, and no others are taken.
 
         Args:
-            batches: (inputs, targets) pairs of the task.
+            batches: (inputs, targets) pairs of the task; of a sequence, only those that are used are looked at.
             loss: called as ``loss(model(inputs), targets)``; not needed for ``target="logit"``.
             target: store gradients of the ``"loss"``, or of the true class's ``"logit"``.
             per: one gradient a ``"batch"`` or an ``"example"``. By default, batches for the loss and examples
@@ -202,45 +207,23 @@ class GatedLayers:
         If anything fails, the memory too stays as it was.
         """
         consolidation.check_harvest(target, per, limit)
-        per = per if per is not None else {"loss": "batch", "logit": "example"}[target]
+        per = consolidation.harvest_unit(target, per)
         if target == "loss" and loss is None:
             raise ValueError('`loss` must be given for target="loss", got None')
         objective = loss if target == "loss" and loss is not None else consolidation.true_logit
 
-        pairs: Iterable[consolidation.Batch] = consolidation.as_pairs(batches)
-        if per == "example":
-            pairs = consolidation.examples(pairs)
-            limit = limit or max(layer.memory.capacity for layer in self.layers)
+        capacity = max(layer.memory.capacity for layer in self.layers)
         self._check_options()
         self.settle()
-        stored = offered = 0
-        reached = False
         with self._restored_on_error():
-            if limit is not None:
-                pairs = consolidation.sample(pairs, limit, self.layers[0].memory.generator)
-            parameters = [parameter for layer in self.layers for parameter in layer.parameters]
-            for gradients in consolidation.harvest(model, pairs, objective, parameters):
-                stored += self._remember_given(gradients)
-                offered += 1
-                reached = reached or any(gradient is not None for gradient in gradients)
-            if offered == 0:
-                raise ValueError("`batches` must yield at least one batch, got none")
-            if not reached:
-                raise ValueError("`model` must use the gated parameters, but none of them had a gradient")
+            units = units_of(batches, per, limit, capacity, self.layers[0].memory.generator)
+            stored = harvest_into(self.layers, self.task, model, objective, units, self._exact)
         self.end_task()
         return stored
 
     def end_task(self) -> None:
         """Mark a task boundary: directions stored from now on belong to the next task."""
         self.task += 1
-
-    def _remember_given(self, gradients: list[Tensor | None]) -> int:
-        remaining = iter(gradients)
-        with self._exact():
-            found = [(layer, layer.gradient([next(remaining) for _ in layer.parameters])) for layer in self.layers]
-            for layer, gradient in found:
-                check_finite(layer, gradient)
-            return sum(layer.remember(gradient, self.task) for layer, gradient in found)
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
@@ -315,7 +298,7 @@ class GatedLayers:
         """What step() left in `.grad`."""
         found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
         for layer, gradient in found:
-            check_finite(layer, gradient)
+            layer.check_finite(gradient)
         if not found:
             raise RuntimeError(f"{reader} reads the update that step() left in `.grad`; call it before zero_grad()")
         return found

@@ -14,6 +14,10 @@ SMALL, LARGE = 1e-12, 1e12
 SMALLEST = 1e-300
 
 
+class NonFiniteGradient(ValueError):  # noqa: N818, it names what was found
+    """A gradient with an entry that is no number: training has diverged."""
+
+
 class LayerGradient:
     """The gradients of a layer's parameters (None where there is none), with their joint norm.
 
@@ -66,7 +70,7 @@ class LayerGradient:
             gradient.zero_()
 
     def _working(self, gradient: Tensor) -> Tensor:
-        dtype = _working_dtype(gradient)
+        dtype = working_dtype(gradient)
         working = gradient.to(dtype) if self._scale == 1 else (gradient.double() * self._scale).to(dtype)
         return working if channels_last(working) else working.contiguous()
 
@@ -75,7 +79,7 @@ def norm(tensors: Sequence[Tensor]) -> float:
     """The Euclidean norm over several tensors, for entries of any size; not finite if an entry is not."""
     if not tensors:
         return 0.0
-    plain = hypot(*(float(torch.linalg.vector_norm(tensor, dtype=_working_dtype(tensor))) for tensor in tensors))
+    plain = hypot(*(float(torch.linalg.vector_norm(tensor, dtype=working_dtype(tensor))) for tensor in tensors))
     if SMALL < plain < LARGE:
         return plain
     largest = float(torch.stack([tensor.abs().max().double() for tensor in tensors]).max())
@@ -86,5 +90,5 @@ def norm(tensors: Sequence[Tensor]) -> float:
     return largest * hypot(*(float(torch.linalg.vector_norm(tensor.double() / largest)) for tensor in tensors))
 
 
-def _working_dtype(tensor: Tensor) -> torch.dtype:
+def working_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32

@@ -6,14 +6,10 @@ from sfao.optim.layers import Found, Layer
 from sfao.optim.seen import Seen
 
 
-class NonFiniteGradient(ValueError):  # noqa: N818, it names what was found
-    """A gradient with an entry that is no number: training has diverged."""
-
-
 def gate_on_host(found: Found) -> Seen:
     """Turn the gradient of every layer into its update, in place; nothing is changed if one is not finite."""
     for layer, gradient in found:
-        check_finite(layer, gradient)
+        layer.check_finite(gradient)
     seen = Seen({}, {}, {layer.name: gradient.norm for layer, gradient in found})
     for layer, gradient in found:
         decision, cosine = _gated(layer, gradient)
@@ -23,11 +19,6 @@ def gate_on_host(found: Found) -> Seen:
         if decision:
             seen.decisions[layer.name] = decision
     return seen
-
-
-def check_finite(layer: Layer, gradient: LayerGradient) -> None:
-    if not gradient.is_finite:
-        raise NonFiniteGradient(f"the gradient of layer {layer.name!r} must be finite, got {gradient.norm}")
 
 
 def _gated(layer: Layer, gradient: LayerGradient) -> tuple[Decision | None, float | None]:

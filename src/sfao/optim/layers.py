@@ -12,7 +12,7 @@ from sfao.gating.decision import COUNTED
 from sfao.gating.layout import layouts
 from sfao.gating.memory import Memory, make_block
 from sfao.gating.options import DEFAULTS, FIXED, MEMORY_DTYPES, check_options
-from sfao.optim.gradients import LayerGradient
+from sfao.optim.gradients import LayerGradient, NonFiniteGradient
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -139,6 +139,15 @@ class Layer:
             eviction=self.options["eviction"],
             admit_below=self.options["admit_below"],
         )
+
+    def check_finite(self, gradient: LayerGradient) -> None:
+        if not gradient.is_finite:
+            raise NonFiniteGradient(f"the gradient of layer {self.name!r} must be finite, got {gradient.norm}")
+
+    def put(self, gradient: LayerGradient, slot: int) -> None:
+        """Store the direction of a gradient in this slot of the memory."""
+        self.follow(gradient)
+        self.memory.write_one(slot, gradient.matrices(), gradient.working_norm)
 
     def follow(self, gradient: LayerGradient) -> None:
         """Bring the memory to the device of the gradient, and into its order, should the model have moved."""

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfao.gating.block import Matrices
 from sfao.gating.decision import ACCEPTED, DISCARDED, PROJECTED, ZERO, decision_code
 from sfao.gating.device.kernels import CLEAR, KEEP, PROJECT
 from sfao.gating.device.launches import Launches, Norms
 from sfao.gating.device.tables import Kind, Piece, pieces_of
 from sfao.gating.memory import ORTHOGONALITY, Memory
 from sfao.gating.products import by_block
+from sfao.gating.stack import Matrices
 from sfao.gating.transfer import send
 
 #: What one pass leaves of a direction, relative to what it removed, divided by the smallest singular value.

@@ -1,0 +1,224 @@
+"""The gradients of many batches, or of many examples, in one vectorised pass."""
+
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from sfao.optim.consolidation import Batch, Loss, eval_mode, harvest, logit_of_class, true_logit
+
+#: Gradients and activations held at a time, in values (64 MB of floats).
+CHUNK_VALUES = 2**24
+#: How far the vectorised gradient of a unit may be from that of a plain backward, relative to its norm.
+AGREEMENT = 1e-3
+
+
+@dataclass(frozen=True)
+class UnitGradients:
+    """Gradients of some units, numbered in the first dimension; a parameter in neither dict had none."""
+
+    count: int
+    full: dict[Tensor, Tensor]
+    #: By weight of a Linear layer: the gradients of its outputs and its inputs, (unit x example x features).
+    outer: dict[Tensor, tuple[Tensor, Tensor]]
+
+    def of(self, parameter: Tensor, unit: int, weight: Tensor) -> Tensor | None:
+        """The gradient of one parameter, the weight of its layer or the bias beside it."""
+        if weight in self.outer:
+            deltas, inputs = (side[unit] for side in self.outer[weight])
+            return deltas.T @ inputs if parameter is weight else deltas.sum(0)
+        return self.full[parameter][unit] if parameter in self.full else None
+
+
+class GradientTaker:
+    """Takes the gradients of objective(model(inputs), targets), in eval mode, `.grad` untouched.
+
+    Units of one shape go through torch.func together, vmap over grad. The first of every shape is also taken the
+    plain way: a model or a loss that cannot be vectorised, or comes out otherwise, is taken one unit at a time.
+    """
+
+    def __init__(
+        self, model: nn.Module, objective: Loss, parameters: Sequence[Tensor], linear: Mapping[Tensor, Tensor | None]
+    ) -> None:
+        """`linear`: weights, with their biases, whose gradients may be left as outer products."""
+        self._model = getattr(model, "_orig_mod", model)  # a compiled model cannot be vectorised, what it wraps can
+        self._objective = objective
+        self._parameters = list(parameters)
+        self._linear = linear
+        self._shape: object = None
+        self._first: _First | None = None
+        self._works = True
+
+    def room(self, batch: Batch) -> int:
+        """How many units like this one to take at once."""
+        shape = [(part.shape, part.dtype) for part in batch]
+        if shape != self._shape:
+            self._shape, self._first = shape, self._examined(batch)
+        first = self._first
+        # Convolutions of batches are no faster together: the weights of each batch would count as others.
+        if first is None or not self._works or not first.plain or (len(batch[0]) > 1 and first.names):
+            return 1
+        return max(1, CHUNK_VALUES // first.values)
+
+    def take(self, batches: Sequence[Batch]) -> Iterator[UnitGradients]:
+        """The gradients of units of the shape that `room` was last asked about, in their order."""
+        first = self._first
+        if self._works and first is not None and (first.linears or len(batches) > 1):
+            found = self._checked(batches, first)
+            if found is not None:
+                yield found
+                return
+            self._works = False
+        for gradients in harvest(self._model, batches, self._objective, self._parameters):
+            pairs = zip(self._parameters, gradients, strict=True)
+            yield UnitGradients(1, {parameter: found[None] for parameter, found in pairs if found is not None}, {})
+
+    def _examined(self, batch: Batch) -> "_First":
+        held = 0
+
+        def count(tensor: Tensor) -> Tensor:
+            nonlocal held
+            held += 0 if isinstance(tensor, nn.Parameter) else tensor.numel()
+            return tensor
+
+        keeping = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
+        with _calls(self._plain_linears()) as calls, keeping:
+            (gradients,) = harvest(self._model, [batch], self._objective, self._parameters)
+        plain = {p: g for p, g in zip(self._parameters, gradients, strict=True) if g is not None}
+        linears: dict[nn.Linear, torch.Size] = {
+            layer: found[0]
+            for layer, found in calls.items()
+            if len(found) == 1 and len(found[0]) == 2 and all(p in plain for p in layer.parameters())
+        }
+        covered = {parameter for layer in linears for parameter in layer.parameters()}
+        names = {name: p for name, p in self._model.named_parameters() if p in plain and p not in covered}
+        values = held + batch[0].numel() + sum(p.numel() for p in names.values())
+        return _First(batch, plain, linears, names, values)
+
+    def _plain_linears(self) -> list[nn.Linear]:
+        """Linear layers with parameters of their own, which are gated together."""
+        users = Counter(p for module in self._model.modules() for p in module.parameters(recurse=False))
+        return [
+            module
+            for module in self._model.modules()
+            # A subclass may do anything with its weight.
+            if type(module) is nn.Linear
+            and all(users[parameter] == 1 for parameter in module.parameters())
+            and module.weight in self._linear
+            and self._linear[module.weight] is module.bias
+        ]
+
+    def _checked(self, batches: Sequence[Batch], first: "_First") -> UnitGradients | None:
+        """The gradients of all, or None where that cannot be had or is not what a plain backward gives."""
+        device = self._parameters[0].device
+        inputs, targets = (torch.stack(parts).to(device) for parts in zip(*batches, strict=True))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of operations that vmap has to take one after the other
+                found, outputs = self._pass(first, inputs, targets)
+        except Exception:
+            # Whatever is wrong with the data or the loss, taking them one by one will say it in its own words.
+            return None
+        if self._objective is true_logit and not bool(((targets >= 0) & (targets < outputs)).all()):
+            return None
+        return found if batches[0] is not first.batch or _agree(found, first) else None
+
+    def _pass(self, first: "_First", inputs: Tensor, targets: Tensor) -> tuple[UnitGradients, int]:
+        objective = logit_of_class if self._objective is true_logit else self._objective
+        outputs = 0
+
+        def value(
+            values: dict[str, Tensor], nudges: list[Tensor], inputs: Tensor, targets: Tensor
+        ) -> tuple[Tensor, list[Tensor]]:
+            nonlocal outputs
+            with _nudged(first.linears, nudges) as seen:
+                logits = functional_call(self._model, values, (inputs,))
+                found = objective(logits, targets)
+            outputs = logits.shape[-1]
+            return found, [seen[layer] for layer in first.linears]
+
+        # A zero is added to the outputs of a Linear layer, so that there is something to differentiate by.
+        nudges = [layer.weight.new_zeros(shape) for layer, shape in first.linears.items()]
+        values = {name: parameter.detach() for name, parameter in first.names.items()}
+        with eval_mode(self._model), torch.no_grad():
+            gradients = grad(value, argnums=(0, 1), has_aux=True)
+            if len(inputs) > 1:
+                (full, deltas), seen = vmap(gradients, in_dims=(None, None, 0, 0))(values, nudges, inputs, targets)
+            else:
+                (full, deltas), seen = gradients(values, nudges, inputs[0], targets[0])
+        count = (len(inputs),)
+        by_parameter = {p: full[name].reshape(count + p.shape) for name, p in first.names.items()}
+        by_weight: dict[Tensor, tuple[Tensor, Tensor]] = {
+            layer.weight: (delta.reshape(count + shape), input_.reshape(*count, len(nudge), -1))
+            for (layer, shape), nudge, delta, input_ in zip(first.linears.items(), nudges, deltas, seen, strict=True)
+        }
+        return UnitGradients(len(inputs), by_parameter, by_weight), outputs
+
+
+@dataclass(frozen=True)
+class _First:
+    """A unit, its gradients from a plain backward, and how others like it can be taken together."""
+
+    batch: Batch
+    plain: dict[Tensor, Tensor]
+    #: Linear layers that saw the unit once, as a matrix, with the shapes of their outputs.
+    linears: Mapping[nn.Linear, torch.Size]
+    #: All other parameters that had a gradient, by name.
+    names: dict[str, Tensor]
+    #: What one more unit takes.
+    values: int
+
+
+def _agree(found: UnitGradients, first: _First) -> bool:
+    """Whether the first of these units has the gradients of a plain backward, and in the same parameters."""
+    weights: dict[Tensor, Tensor] = {layer.bias: layer.weight for layer in first.linears if layer.bias is not None}
+    gaps, sizes = [], []
+    for parameter, plain in first.plain.items():
+        ours = found.of(parameter, 0, weights.get(parameter, parameter))
+        if ours is None:
+            return False
+        gaps.append(torch.linalg.vector_norm(ours.double() - plain.double()))
+        sizes.append(torch.linalg.vector_norm(plain.double()))
+    gap, size = torch.stack(gaps), torch.stack(sizes)
+    # A parameter whose gradient is nothing but rounding need not agree.
+    return bool((gap <= AGREEMENT * (size + AGREEMENT * size.norm())).all())
+
+
+@contextmanager
+def _calls(layers: Sequence[nn.Linear]) -> Iterator[dict[nn.Linear, list[torch.Size]]]:
+    """The shapes of the outputs of every call of these layers."""
+    calls: dict[nn.Linear, list[torch.Size]] = {layer: [] for layer in layers}
+
+    def record(layer: Any, arguments: tuple[Any, ...], output: Tensor) -> None:
+        calls[layer].append(output.shape)
+
+    handles = [layer.register_forward_hook(record) for layer in layers]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _nudged(layers: Collection[nn.Linear], nudges: Sequence[Tensor]) -> Iterator[dict[nn.Module, Tensor]]:
+    """Add to the outputs of these layers, and see their inputs."""
+    seen: dict[nn.Module, Tensor] = {}
+    by_layer = dict(zip(layers, nudges, strict=True))
+
+    def nudge(layer: Any, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+        seen[layer] = arguments[0]
+        return output + by_layer[layer]
+
+    handles = [layer.register_forward_hook(nudge) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
