@@ -2,6 +2,7 @@
 
 import typer
 
+from sfao.cli.bench import bench
 from sfao.cli.compare import compare
 from sfao.cli.data import data
 from sfao.cli.demo import demo
@@ -21,6 +22,7 @@ app.command()(run)
 app.command()(compare)
 app.command()(report)
 app.command()(reproduce)
+app.command()(bench)
 app.command("list")(list_all)
 app.add_typer(data, name="data")
 

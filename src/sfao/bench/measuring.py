@@ -1,0 +1,87 @@
+"""Timing steps that take turns in one process."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+Step = Callable[[], None]
+
+WARM_UP = 3
+#: Seconds: of steps that take longer, one is timed in a turn.
+LONG = 0.3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: so many turns for each step, or as many as fit into these seconds."""
+
+    turns: int = 30
+    seconds: float = 3.0
+    fewest: int = 3
+    steps_a_turn: int = 5
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds a step: the median, and the quartiles it lies between."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+    measurements: int
+
+
+def timed(
+    steps: Mapping[str, Step], effort: Effort, device: torch.device, *, joined: bool = False
+) -> dict[str, Timing]:
+    """What each step takes. In training, too, the step before was one of the same kind and left the caches as it
+    needs them, so the first of a turn is not counted.
+
+    `joined`: one measurement is of all steps of a turn, as it is on a GPU, which is waited for before and after.
+    """
+    joined = joined or device.type == "cuda"
+    durations: dict[str, list[float]] = {name: [] for name in steps}
+    long = {name: _warm_up(step, device) > LONG for name, step in steps.items()}
+    began, turns = time.perf_counter(), 0
+    while turns < effort.fewest or (turns < effort.turns and time.perf_counter() - began < effort.seconds):
+        for name, step in steps.items():
+            step()
+            count = 1 if long[name] else effort.steps_a_turn
+            if joined:
+                durations[name].append(_duration(step, count, device))
+            else:
+                durations[name] += [_duration(step, 1, device) for _ in range(count)]
+        turns += 1
+    return {name: _summary(values) for name, values in durations.items()}
+
+
+def _warm_up(step: Step, device: torch.device) -> float:
+    """Do what only first steps do: build factors, compile, capture; returns the seconds of the last."""
+    for _ in range(WARM_UP - 1):
+        seconds = _duration(step, 1, device)
+        if seconds > LONG and device.type == "cpu":
+            break
+    return _duration(step, 1, device)
+
+
+def _duration(step: Step, count: int, device: torch.device) -> float:
+    """Seconds a step, over so many."""
+    wait_for(device)
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    wait_for(device)
+    return (time.perf_counter() - start) / count
+
+
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _summary(seconds: list[float]) -> Timing:
+    low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Timing(1e3 * middle, 1e3 * low, 1e3 * high, len(seconds))
