@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -65,7 +66,7 @@ def _draw(ax: Axes, rows: Sequence[Row], across: Callable[[Row], int], looks: di
     ax.grid(color=MUTED, alpha=0.2, linewidth=0.5)
 
 
-def _legend(axes: Sequence[Axes]) -> tuple[list[object], list[str]]:
+def _legend(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
     shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     return list(shown.values()), list(shown)
 

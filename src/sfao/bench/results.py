@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sfao.bench.cases import Case, Group, Sweep, plan
-from sfao.bench.measuring import Effort, Timing, timed
+from sfao.bench.measuring import Effort, Timing, counts_cpu_time, timed
 from sfao.bench.training import Setting, Training
 from sfao.experiment.record import versions
 
@@ -50,6 +50,8 @@ class Row:
 class Results:
     rows: list[Row]
     setting: str
+    #: Whether times are of the processor, not of the clock on the wall.
+    cpu_time: bool
     machine: dict[str, Any]
     left_out: list[str]
 
@@ -67,7 +69,7 @@ def measure(sweep: Sweep, setting: Setting, effort: Effort, progress: Progress =
         rows += measure_group(group, setting, effort)
         release()
     machine = {**versions(str(setting.device)), "processor": processor(), "load_before": before, "load_after": load()}
-    return Results(rows, str(setting), machine, left_out)
+    return Results(rows, str(setting), counts_cpu_time(setting.device), machine, left_out)
 
 
 def measure_group(group: Group, setting: Setting, effort: Effort) -> list[Row]:
@@ -90,9 +92,9 @@ def _row(group: Group, case: Case, training: Training, timing: Timing, sgd_ms: f
         model=case.model,
         parameters=sum(parameter.numel() for parameter in training.model.parameters()),
         directions=case.directions,
-        storage=held and held.kind,
+        storage=held.kind if held else None,
         rank=held.rank if held and held.kind == "factored" else None,
-        memory_dtype=held and held.dtype,
+        memory_dtype=held.dtype if held else None,
         samples=(case.samples or case.directions) if held else None,
         decisions=case.decisions if case.directions else None,
         decided=training.decided,

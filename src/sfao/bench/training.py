@@ -111,7 +111,7 @@ def training_step(model: nn.Module, optimizer: torch.optim.Optimizer, of: Subjec
         optimizer.zero_grad()
         with precision(setting):
             loss = cross_entropy(model(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
 
     return step

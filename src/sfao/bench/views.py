@@ -70,6 +70,8 @@ def notes(results: Results) -> list[str]:
         if _usual(results)
         else "Decisions and samples as asked for.",
     ]
+    if results.cpu_time:
+        lines.append("Time is that of the one CPU thread: what other processes take is not counted.")
     return lines + [f"Left out, too large: {said}." for said in results.left_out]
 
 
