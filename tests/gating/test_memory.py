@@ -80,7 +80,9 @@ class TestStorages:
         held = self.filled(storage, rank, dtype, layouts)
         held.fill(10, torch.device("cpu"))
         directions = torch.stack([direction(held, slot) for slot in range(10)])
-        assert torch.allclose(directions.norm(dim=1), torch.ones(10).double(), atol=1e-5 if dtype.itemsize > 2 else 0.01)
+        assert torch.allclose(
+            directions.norm(dim=1), torch.ones(10).double(), atol=1e-5 if dtype.itemsize > 2 else 0.01
+        )
         assert torch.linalg.matrix_rank(directions) == 10
         by_offers = self.filled(storage, rank, dtype, layouts)
         for seed in range(7, 10):

@@ -46,13 +46,13 @@ class Calibration:
 def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: Setting) -> Calibration:
     """Measure for some seconds, everything in turns."""
     began = time.perf_counter()
-    tiny = [_tiny(shapes, holding) for shapes in layers]
+    tiny = [tiny_layer(shapes, holding) for shapes in layers]
     steps = {"overhead": gate_step(tiny, holding, setting.device)}
     samples = {}
     for kind, layout in _largest(layers, holding).items():
         held = _affordable(layout, holding, kind)
-        large = _shapes(layout)
-        small = _tiny(large, held)
+        large = shapes_of(layout)
+        small = tiny_layer(large, held)
         samples[kind] = layer_work(large, held), layer_work(small, held)
         steps[f"{kind} large"] = gate_step([large], held, setting.device)
         steps[f"{kind} small"] = gate_step([small], held, setting.device)
@@ -66,7 +66,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
     at_work = sum(pace.ms(layer_work(shapes, holding)) for shapes in tiny for pace in paces)
     sgd = {size: ms[f"batch {size}"] for size in batches}
     return Calibration(
-        sgd_ms=_extrapolated(sgd, setting.batch_size),
+        sgd_ms=at_batch(sgd, setting.batch_size),
         extrapolated_from=None if setting.batch_size in sgd else max(sgd),
         overhead_ms=max(ms["overhead"] - at_work, 0.0),
         paces=paces,
@@ -102,14 +102,15 @@ def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) 
     return step
 
 
-def _tiny(shapes: Shapes, holding: Holding) -> list[tuple[int, ...]]:
+def tiny_layer(shapes: Shapes, holding: Holding) -> list[tuple[int, ...]]:
     """As many parameters of the same kinds, no larger than it takes for the directions not to span them."""
     size = sum(layout.size for layout in layouts(shapes))
     if holding.capacity >= size or holding.capacity * size <= FEW_ENTRIES:
         return list(shapes)
     side = max(isqrt(holding.capacity) + 2, 2 * holding.rank + 2)
     vector = side if any(len(shape) > 1 for shape in shapes) else side**2
-    return [(side, side) if len(shape) > 1 else (vector,) for shape in shapes]
+    tiny: list[tuple[int, ...]] = [(side, side) if len(shape) > 1 else (vector,) for shape in shapes]
+    return tiny if sum(layout.size for layout in layouts(tiny)) < size else list(shapes)
 
 
 def _largest(layers: Sequence[Shapes], holding: Holding) -> dict[str, Layout]:
@@ -137,7 +138,7 @@ def _affordable(layout: Layout, holding: Holding, kind: str) -> Holding:
     return replace(holding, capacity=most, samples=min(sampled, most))
 
 
-def _shapes(layout: Layout) -> list[tuple[int, ...]]:
+def shapes_of(layout: Layout) -> list[tuple[int, ...]]:
     """Parameters that are laid out so."""
     if layout.rows == 1:
         return [(columns,) for columns in layout.columns]
@@ -164,7 +165,7 @@ def _batches(of: Subject, setting: Setting) -> dict[int, Step]:
         size = min(2 * size, setting.batch_size)
 
 
-def _extrapolated(sgd: dict[int, float], batch_size: int) -> float:
+def at_batch(sgd: dict[int, float], batch_size: int) -> float:
     """On the line through two batch sizes."""
     if batch_size in sgd:
         return sgd[batch_size]

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from sfao.bench.held import held_bytes
-from sfao.models import build_model
+from sfao.models import MODELS, build_model
 from sfao.optim.layers import layer_groups
 
 #: What the gate is made to decide: always the same, or about half projections, a quarter of each of the others.
@@ -29,6 +30,11 @@ class Subject:
     def has_images(self) -> bool:
         """Whether it convolves, so that where the channels lie matters."""
         return self.builder != "mlp"
+
+    def outline(self) -> nn.Module:
+        """The model without its weights: layers and shapes, at no cost."""
+        with torch.device("meta"):
+            return MODELS[self.builder](self.input_shape, self.classes, **self.sizes)
 
     def build(self) -> nn.Module:
         return build_model(self.builder, self.input_shape, self.classes, seed=0, **self.sizes)
@@ -131,7 +137,7 @@ def plan(sweep: Sweep) -> tuple[list[Group], list[str]]:
 
 def case_bytes(case: Case) -> int:
     """What the directions of a case take."""
-    model = subject(case.model).build()
+    model = subject(case.model).outline()
     if case.storage is None:
         return case.directions * sum(parameter.nbytes for parameter in model.parameters())
     storage = case.storage

@@ -37,7 +37,7 @@ class Estimate:
 
 def estimate(of: Subject, options: GateOptions, memory_budget: str | int | None, setting: Setting) -> Estimate:
     """gate = overhead + work / pace, the work counted from the shapes of the layers (see `work.py`)."""
-    groups = layer_groups(of.build())
+    groups = layer_groups(of.outline())
     chosen, plan = planned_options(groups, memory_budget, options)
     names = ("capacity", "storage", "rank", "memory_dtype", "samples")
     holding = Holding(**{name: chosen[name] for name in names})

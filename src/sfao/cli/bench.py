@@ -57,9 +57,10 @@ def bench(
 
         from sfao.bench.asked import chosen, counts, most_bytes, one_of, setting
         from sfao.bench.asked import samples as parse_samples
-        from sfao.bench.cases import SUBJECTS, Sweep, storages
+        from sfao.bench.cases import SUBJECTS, Sweep, plan, storages
         from sfao.bench.measuring import Effort
         from sfao.bench.results import measure
+        from sfao.experiment.errors import ConfigError
 
         usual = HURRIED if quick else USUAL
         trained = setting(device, batch_size, channels_last=channels_last, autocast=autocast, compile=compiled)
@@ -74,6 +75,8 @@ def bench(
             most_bytes=most_bytes(max_memory, trained.device),
         )
         check_folder(out)
+        if not plan(sweep)[0]:
+            raise ConfigError(f"`max-memory` must let at least one case be measured, got {max_memory!r}")
         if threads:
             torch.set_num_threads(threads)
         with bar(shown=not (quiet or as_json)) as progress:
