@@ -11,13 +11,14 @@ import statistics
 
 import torch
 
-from sfao.bench.cases import SUBJECTS, Case, Group, Storage
+from sfao.bench.cases import SUBJECTS, Case, Group, Storage, case_bytes
 from sfao.bench.estimate import estimate
 from sfao.bench.measuring import Effort
 from sfao.bench.results import load, measure_group
 from sfao.bench.training import Setting
 
 CLAIM = 1.25
+MOST_BYTES = 10**9
 STORAGES = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"), Storage("factored", 4, "float32"))
 
 
@@ -37,15 +38,18 @@ def main() -> None:
     parser.add_argument("--model", action="append", choices=list(SUBJECTS), help="default: mlp and cnn")
     parser.add_argument("--directions", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--tries", type=int, default=3)
     arguments = parser.parse_args()
-    setting = Setting(torch.device(arguments.device))
+    setting = Setting(torch.device(arguments.device), arguments.batch_size)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {setting}, load {load()}")
     print(f"{'':50}{'predicted':>10}{'measured':>10}{'ratio':>7}")
     ratios = []
     for model in arguments.model or ["mlp", "cnn"]:
         for directions in arguments.directions:
             for storage in STORAGES:
+                if case_bytes(Case(model, directions, storage)) > MOST_BYTES:
+                    continue
                 tries = [
                     one_try(model, directions, storage, setting, Effort(seconds=1.5)) for _ in range(arguments.tries)
                 ]

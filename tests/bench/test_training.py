@@ -30,8 +30,8 @@ def test_the_gate_decides_as_it_is_told(decisions):
 @pytest.mark.parametrize("storage", [FACTORED, Storage("dense", 1, "float32")])
 def test_a_mixture_has_all_decisions_in_it(samples, storage):
     decided = trained("mix", steps=100, samples=samples, storage=storage).decided
-    assert sum(decided.values()) == 200
-    assert 60 <= decided["project"] <= 150
+    assert sum(decided.values()) == 202  # of two layers, with the one step that builds what projecting needs
+    assert 60 <= decided["project"] <= 152
     assert min(decided["accept"], decided["discard"]) >= 10
 
 

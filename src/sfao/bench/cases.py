@@ -91,7 +91,7 @@ class Sweep:
 
     models: tuple[str, ...]
     directions: tuple[int, ...] = (10, 50, 200, 1000)
-    samples: tuple[int | None, ...] = (10, 1, 50, None)
+    samples: tuple[int | None, ...] = (10, 1, None)
     storages: tuple[Storage, ...] = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"))
     decisions: tuple[str, ...] = DECISIONS
     widths: bool = True

@@ -19,7 +19,7 @@ class Effort:
     """How long to measure: so many turns for each step, or as many as fit into these seconds."""
 
     turns: int = 30
-    seconds: float = 3.0
+    seconds: float = 1.5
     fewest: int = 3
     steps_a_turn: int = 5
 

@@ -70,6 +70,8 @@ def notes(results: Results) -> list[str]:
         if _usual(results)
         else "Decisions and samples as asked for.",
     ]
+    if any(row.decisions == "mix" for row in results.rows):
+        lines.append("A mixture is accepted/projected/discarded so often, in per cent of layers and steps.")
     if results.cpu_time:
         lines.append("Time is that of the one CPU thread: what other processes take is not counted.")
     return lines + [f"Left out, too large: {said}." for said in results.left_out]
@@ -85,7 +87,8 @@ def _mixed(row: Row) -> str:
     if row.decisions != "mix":
         return ""
     total = sum(row.decided.values())
-    return " (" + ", ".join(f"{count / total:.0%} {name}" for name, count in row.decided.items()) + ")"
+    shares = (row.decided.get(name, 0) / total for name in ("accept", "project", "discard"))
+    return f" {'/'.join(f'{100 * share:.0f}' for share in shares)} %"
 
 
 def _line(texts: list[str] | tuple[str, ...]) -> str:

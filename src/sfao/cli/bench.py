@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sfao.bench.results import Progress, Results
 
 #: What each option is when nothing is said, and in a hurry.
-USUAL = {"directions": "10,50,200,1000", "samples": "10,1,50,all", "decisions": "project,accept,discard,mix"}
+USUAL = {"directions": "10,50,200,1000", "samples": "10,1,all", "decisions": "project,accept,discard,mix"}
 HURRIED = {"directions": "10,50", "samples": "10", "decisions": "project"}
 
 
@@ -25,7 +25,7 @@ def bench(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     directions: Annotated[str | None, typer.Option(help="Directions a layer. [default: 10,50,200,1000]")] = None,
     samples: Annotated[
-        str | None, typer.Option(help="Directions compared with at a step, or all. [default: 10,1,50,all]")
+        str | None, typer.Option(help="Directions compared with at a step, or all. [default: 10,1,all]")
     ] = None,
     storage: Annotated[str, typer.Option(help="dense, factored.")] = "dense,factored",
     rank: Annotated[str, typer.Option(help="Ranks of what is factored.")] = "1",
