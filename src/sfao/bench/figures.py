@@ -1,6 +1,7 @@
 """What the gate costs, drawn: against the directions held, and against the parameters of the model."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from matplotlib import rc_context
 from matplotlib.artist import Artist
@@ -13,6 +14,8 @@ from sfao.reports.figures.style import METHOD_COLOURS, MUTED, STYLE, panels
 
 #: In the order of their first appearance: the released loop, then the storages.
 LOOKS = [METHOD_COLOURS[name] for name in ("joint", "ogd", "sfao", "ewc", "gem", "si", "gpm", "agem")]
+
+MOST_MARKS = 6
 
 
 @rc_context(STYLE)
@@ -43,7 +46,10 @@ def cost_figure(results: Results) -> Drawing | None:
     return Drawing(
         name="bench",
         title="What the gate costs",
-        caption=f"Time of a step beyond SGD's, both axes logarithmic. {results.setting}.",
+        caption=(
+            "Time of a step beyond SGD's, both axes logarithmic; against parameters, all models that were measured. "
+            f"{results.setting}."
+        ),
         alt="; ".join(f"{row.model}, {row.name}, {row.directions} directions: {row.gate_ms:.2f} ms" for row in gated),
         figure=figure,
     )
@@ -57,7 +63,7 @@ def _draw(ax: Axes, rows: Sequence[Row], across: Callable[[Row], int], looks: di
             ax.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4, linewidth=1.0, label=name)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    marks = sorted({across(row) for row in rows})
+    marks = _marks(sorted({across(row) for row in rows}))
     ax.xaxis.set_major_locator(FixedLocator(marks))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
@@ -79,8 +85,21 @@ def _most_common(values: Sequence[int]) -> int:
     return max(values, key=values.count, default=0)
 
 
+def _marks(values: Sequence[int]) -> list[float]:
+    """The values themselves where they are far enough apart, else round numbers about them."""
+    if all(large > 1.5 * small for small, large in pairwise(values)):
+        return [float(value) for value in values]
+    fine, coarse = (_round_numbers(digits, values[0] / 1.2, 1.2 * values[-1]) for digits in ((1, 2, 5), (1,)))
+    return fine if len(fine) <= MOST_MARKS else coarse
+
+
+def _round_numbers(digits: Sequence[int], low: float, high: float) -> list[float]:
+    numbers = (digit * 10.0**decade for decade in range(12) for digit in digits)
+    return [number for number in numbers if low <= number <= high]
+
+
 def _short(value: float) -> str:
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if value >= unit:
-            return f"{value / unit:.2g}{letter}"
+            return f"{value / unit:.3g}{letter}"
     return f"{value:g}"
