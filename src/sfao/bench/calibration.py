@@ -27,7 +27,7 @@ MOST_BYTES, LEAST_ENTRIES = 64 * 10**6, 2**22
 FEW_ENTRIES = 2**16
 #: Seconds of a step of SGD after which no larger batch is tried.
 PATIENCE = 0.2
-EFFORT = Effort(turns=12, seconds=2.0)
+EFFORT = Effort(turns=12, seconds=2.0, fewest=2, warm_up=2)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,6 @@ def _batches(of: Subject, setting: Setting) -> dict[int, Step]:
     size = 1
     while True:
         made[size] = training_step(model, optimizer, of, replace(setting, batch_size=size))
-        made[size]()
         wait_for(setting.device)
         start = time.perf_counter()
         made[size]()

@@ -9,19 +9,22 @@ import torch
 
 Step = Callable[[], None]
 
-WARM_UP = 3
 #: Seconds: of steps that take longer, one is timed in a turn.
 LONG = 0.3
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: so many turns for each step, or as many as fit into these seconds."""
+    """How long to measure: so many turns for each step, or as many as fit into these seconds.
+
+    The steps of the warm-up do what only first steps do: build factors, compile, capture.
+    """
 
     turns: int = 30
     seconds: float = 1.5
     fewest: int = 3
     steps_a_turn: int = 5
+    warm_up: int = 3
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,18 @@ def timed(
     steps: Mapping[str, Step], effort: Effort, device: torch.device, *, joined: bool = False
 ) -> dict[str, Timing]:
     """What each step takes. In training, too, the step before was one of the same kind and left the caches as it
-    needs them, so the first of a turn is not counted.
+    needs them, so the first of a turn is not counted; caches do not matter to steps that take long.
 
     `joined`: one measurement is of all steps of a turn, as it is on a GPU, which is waited for before and after.
     """
     joined = joined or device.type == "cuda"
     durations: dict[str, list[float]] = {name: [] for name in steps}
-    long = {name: _warm_up(step, device) > LONG for name, step in steps.items()}
+    long = {name: _warm_up(step, effort.warm_up, device) > LONG for name, step in steps.items()}
     began, turns = time.perf_counter(), 0
     while turns < effort.fewest or (turns < effort.turns and time.perf_counter() - began < effort.seconds):
         for name, step in steps.items():
-            step()
+            if not long[name]:
+                step()
             count = 1 if long[name] else effort.steps_a_turn
             if joined:
                 durations[name].append(_duration(step, count, device))
@@ -58,12 +62,10 @@ def timed(
     return {name: _summary(values) for name, values in durations.items()}
 
 
-def _warm_up(step: Step, device: torch.device) -> float:
-    """Do what only first steps do: build factors, compile, capture; returns the seconds of the last."""
-    for _ in range(WARM_UP - 1):
-        seconds = _duration(step, 1, device)
-        if seconds > LONG and device.type == "cpu":
-            break
+def _warm_up(step: Step, count: int, device: torch.device) -> float:
+    """Seconds of the last of the first steps."""
+    for _ in range(count - 1):
+        _duration(step, 1, device)
     return _duration(step, 1, device)
 
 
