@@ -7,6 +7,7 @@ from sfao.bench.cases import Subject
 from sfao.bench.held import held_bytes
 from sfao.bench.training import Setting
 from sfao.bench.work import Holding, layer_work
+from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import GateOptions
 from sfao.optim.gated_layers import planned_options
 from sfao.optim.layers import layer_groups
@@ -35,12 +36,19 @@ class Estimate:
         return self.step_ms / self.calibration.sgd_ms
 
 
+def chosen_holding(
+    of: Subject, options: GateOptions, memory_budget: str | int | None
+) -> tuple[Holding, MemoryPlan | None]:
+    """How the directions will be held; a ValueError for an option that breaks its rule."""
+    chosen, plan = planned_options(layer_groups(of.outline()), memory_budget, options)
+    names = ("capacity", "storage", "rank", "memory_dtype", "samples")
+    return Holding(**{name: chosen[name] for name in names}), plan
+
+
 def estimate(of: Subject, options: GateOptions, memory_budget: str | int | None, setting: Setting) -> Estimate:
     """gate = overhead + work / pace, the work counted from the shapes of the layers (see `work.py`)."""
     groups = layer_groups(of.outline())
-    chosen, plan = planned_options(groups, memory_budget, options)
-    names = ("capacity", "storage", "rank", "memory_dtype", "samples")
-    holding = Holding(**{name: chosen[name] for name in names})
+    holding, plan = chosen_holding(of, options, memory_budget)
     held = held_bytes(groups, holding.capacity, holding.storage, holding.rank, holding.memory_dtype)
     layers = [[tuple(parameter.shape) for parameter in group["params"]] for group in groups]
     calibration = calibrate(of, layers, holding, setting)

@@ -20,27 +20,28 @@ HURRIED = {"directions": "10,50", "samples": "10", "decisions": "project"}
 def bench(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="mlp, cnn or wrn-28-10. Repeatable. [default: mlp and cnn; on a GPU all]"),
+        typer.Option(help="mlp, cnn or wrn-28-10. Repeatable.", show_default="mlp and cnn; on a GPU all"),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    directions: Annotated[str | None, typer.Option(help="Directions a layer. [default: 10,50,200,1000]")] = None,
+    directions: Annotated[str | None, typer.Option(help="Directions a layer.", show_default="10,50,200,1000")] = None,
     samples: Annotated[
-        str | None, typer.Option(help="Directions compared with at a step, or all. [default: 10,1,all]")
+        str | None, typer.Option(help="Directions compared with at a step, or all.", show_default="10,1,all")
     ] = None,
     storage: Annotated[str, typer.Option(help="dense, factored.")] = "dense,factored",
     rank: Annotated[str, typer.Option(help="Ranks of what is factored.")] = "1",
     memory_dtype: Annotated[str, typer.Option(help="float32, bfloat16.")] = "float32",
     decisions: Annotated[
-        str | None, typer.Option(help="What the gate decides. [default: project,accept,discard,mix]")
+        str | None, typer.Option(help="What the gate decides.", show_default="project,accept,discard,mix")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Examples a step.", min=1)] = 32,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Images with their channels last.")] = False,
     autocast: Annotated[str | None, typer.Option(help="bfloat16: mixed precision.")] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="torch.compile the model.")] = False,
     max_memory: Annotated[
-        str | None, typer.Option(help="Leave out what holds more. [default: 1GB; on a GPU a third of what is free]")
+        str | None,
+        typer.Option(help="Leave out what holds more.", show_default="1GB; on a GPU a third of what is free"),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads. [default: all cores]", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The MLP alone, a few steps: a look, no result.")] = False,
     out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("runs/bench"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,

@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 def estimate(
     model: Annotated[str, typer.Option(help="mlp, cnn or wrn-28-10.")],
     capacity: Annotated[int, typer.Option(help="Directions a layer.")] = 200,
-    storage: Annotated[str | None, typer.Option(help="dense or factored. [default: dense]")] = None,
-    rank: Annotated[int | None, typer.Option(help="Of what is factored. [default: 1]")] = None,
-    memory_dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16. [default: float32]")] = None,
+    storage: Annotated[str | None, typer.Option(help="dense or factored.", show_default="dense")] = None,
+    rank: Annotated[int | None, typer.Option(help="Of what is factored.", show_default="1")] = None,
+    memory_dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16.", show_default="float32")] = None,
     memory_budget: Annotated[
         str | None, typer.Option(help="What may be held, such as 64MiB: picks the three above.")
     ] = None,
     samples: Annotated[int, typer.Option(help="Directions compared with at a step.")] = 10,
     input_shape: Annotated[
-        str | None, typer.Option("--input", help="Channels x height x width. [default: 1x28x28 for mlp, else 3x32x32]")
+        str | None,
+        typer.Option("--input", help="Channels x height x width.", show_default="1x28x28 for mlp, else 3x32x32"),
     ] = None,
     classes: Annotated[int, typer.Option(help="Outputs of the model.", min=1)] = 10,
     batch_size: Annotated[int, typer.Option(help="Examples a step.", min=1)] = 32,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(help="CPU threads. [default: all cores]", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
 ) -> None:
@@ -36,16 +37,18 @@ def estimate(
         import torch
 
         from sfao.bench.asked import as_config_error, setting, shaped
+        from sfao.bench.estimate import chosen_holding
         from sfao.bench.estimate import estimate as predict
 
         given = {"storage": storage, "rank": rank, "memory_dtype": memory_dtype}
         options: Any = {name: value for name, value in given.items() if value is not None}
         options |= {"capacity": capacity, "samples": samples}
         subject = shaped(model, input_shape, classes)
+        as_config_error(lambda: chosen_holding(subject, options, memory_budget))
         trained = setting(device, batch_size)
         if threads:
             torch.set_num_threads(threads)
-        found = as_config_error(lambda: predict(subject, options, memory_budget, trained))
+        found = predict(subject, options, memory_budget, trained)
         if as_json:
             say_json(told(model, found))
         else:
