@@ -51,7 +51,7 @@ def bench(
     """Time and bytes of a step with the gate on, against SGD and the released code's loop, all in turns.
 
     Lists have commas between. Directions, samples and decisions are varied one at a time, the others being the first
-    of their list (directions: 200). About a minute on two cores.
+    of their list (directions: 200). A minute or two.
     """
     with spoken_errors(debug):
         import torch
