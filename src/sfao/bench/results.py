@@ -68,7 +68,13 @@ def measure(sweep: Sweep, setting: Setting, effort: Effort, progress: Progress =
         progress(group.title, number, len(groups))
         rows += measure_group(group, setting, effort)
         release()
-    machine = {**versions(str(setting.device)), "processor": processor(), "load_before": before, "load_after": load()}
+    machine = {
+        **versions(str(setting.device)),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "load_before": before,
+        "load_after": load(),
+    }
     return Results(rows, str(setting), counts_cpu_time(setting.device), machine, left_out)
 
 

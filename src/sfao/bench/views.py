@@ -74,6 +74,10 @@ def notes(results: Results) -> list[str]:
         lines.append("A mixture is accepted/projected/discarded so often, in per cent of layers and steps.")
     if results.cpu_time:
         lines.append("Time is that of the one CPU thread: what other processes take is not counted.")
+    elif max(results.machine["load_before"] or 0, results.machine["load_after"] or 0) > results.machine["cores"]:
+        lines.append(
+            "The machine was busy, and these times are not to be trusted: with --threads 1 it would show less."
+        )
     return lines + [f"Left out, too large: {said}." for said in results.left_out]
 
 
