@@ -22,7 +22,7 @@ tests: $(INSTALLED)
 	$(BIN)/pytest -n auto
 
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/step_time.py
+	$(BIN)/sfao bench
 
 # The results page, from the records beside it.
 reproduction: $(INSTALLED)

@@ -77,6 +77,23 @@ class TestStorages:
         expected = torch.stack([1 / direction(held, slot).norm() for slot in range(7)])
         assert torch.allclose(held.inverse_norms(parts), expected, rtol=1e-5)
 
+    def test_filled_it_holds_different_unit_directions_and_as_many_bytes(self, storage, rank, dtype, layouts):
+        held = self.filled(storage, rank, dtype, layouts)
+        held.fill(10, torch.device("cpu"))
+        directions = torch.stack([direction(held, slot) for slot in range(10)])
+        assert torch.allclose(
+            directions.norm(dim=1), torch.ones(10).double(), atol=1e-5 if dtype.itemsize > 2 else 0.01
+        )
+        assert torch.linalg.matrix_rank(directions) == 10
+        by_offers = self.filled(storage, rank, dtype, layouts)
+        for seed in range(7, 10):
+            offer(by_offers, [part for layout in layouts for part in gradient(seed, layout=layout)])
+        assert (len(held), held.bytes) == (len(by_offers), by_offers.bytes)
+        parts = [part for layout in layouts for part in gradient(99, layout=layout)]
+        assert torch.allclose(held.dots(parts), directions @ flat(parts), rtol=1e-5, atol=1e-4)
+        held.project_(parts, norm(parts), "span")
+        assert (directions @ flat(parts)).abs().max() < 1e-3
+
     def test_projection_is_exact_for_what_is_stored(self, storage, rank, dtype, layouts):
         held = self.filled(storage, rank, dtype, layouts)
         parts = [part for layout in layouts for part in gradient(99, layout=layout)]
@@ -303,3 +320,9 @@ def test_a_memory_knows_when_nothing_is_left():
     for seed in range(6):
         offer(held, gradient(seed, layout=small))
     assert held.spans_everything
+
+
+@pytest.mark.parametrize("count", [0, 11])
+def test_it_is_not_filled_beyond_its_capacity(count):
+    with pytest.raises(ValueError, match="`count` must be from 1 to the capacity"):
+        memory().fill(count, torch.device("cpu"))

@@ -2,9 +2,11 @@
 
 import typer
 
+from sfao.cli.bench import bench
 from sfao.cli.compare import compare
 from sfao.cli.data import data
 from sfao.cli.demo import demo
+from sfao.cli.estimate import estimate
 from sfao.cli.list import list_all
 from sfao.cli.report import report
 from sfao.cli.reproduce import reproduce
@@ -21,6 +23,8 @@ app.command()(run)
 app.command()(compare)
 app.command()(report)
 app.command()(reproduce)
+app.command()(estimate)
+app.command()(bench)
 app.command("list")(list_all)
 app.add_typer(data, name="data")
 

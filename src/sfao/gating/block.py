@@ -93,6 +93,10 @@ class Block(ABC):
             new[: self.count] = old
         self._set_tensors(grown)
 
+    @abstractmethod
+    def scale_(self, factors: Tensor) -> None:
+        """Multiply each direction held by its factor."""
+
     def to(self, device: torch.device) -> None:
         self._set_tensors([tensor.to(device) for tensor in self.tensors])
 

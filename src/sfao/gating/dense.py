@@ -38,6 +38,10 @@ class DenseBlock(Block):
             if gradient is not None:
                 _subtract_combination_(gradient.view(-1), rows, weights.to(gradient.dtype))
 
+    def scale_(self, factors: Tensor) -> None:
+        for rows in self.used:
+            rows.mul_(factors[:, None])
+
     def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
         moves = zip(self.used, before, after, strict=True)
         return [reordered(rows, self.layout.rows, old, new) for rows, old, new in moves]

@@ -59,6 +59,9 @@ class FactoredBlock(Block):
         for right, gradient in pairs:
             gradient.addmm_(left, right, alpha=-1)
 
+    def scale_(self, factors: Tensor) -> None:
+        self.used[0].mul_(factors[:, None, None])
+
     def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
         moves = zip(self.used[1:], before, after, strict=True)
         return [self.used[0], *(reordered(right, 1, old, new) for right, old, new in moves)]

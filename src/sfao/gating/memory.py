@@ -184,6 +184,29 @@ class Memory:
             self._reserved = slots
             self.version += 1
 
+    def fill(self, count: int, device: torch.device, seed: int = 0) -> None:
+        """Hold `count` random unit directions and no others, as if the first task had offered them.
+
+        What a step costs depends on how many there are, not on where they point: this is how costs are measured.
+        """
+        if not 0 < count <= self.capacity:
+            raise ValueError(f"`count` must be from 1 to the capacity ({self.capacity}), got {count}")
+        generator = torch.Generator(device).manual_seed(seed)
+        for block in self.blocks:
+            block.load(
+                [
+                    torch.randn(count, *shape, dtype=block.dtype, device=device, generator=generator)
+                    for shape in block.slot_shapes()
+                ],
+                device,
+            )
+        self.slots = Slots([0] * count, list(range(count)), {0: count})
+        self._reserved = count
+        self._forget_products()
+        norms = Products((True,) * len(self.channels_last), count).inverse_norms(self.blocks)
+        for block in self.blocks:
+            block.scale_(norms)
+
     # -- Looking ---------------------------------------------------------------------------------------
 
     @property

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from sfao.experiment.errors import FolderError
 from sfao.experiment.files import write_atomically, write_text
-from sfao.reports.figures import Drawing, as_pdf, as_svg
+from sfao.reports.figures import Drawing, as_pdf, as_picture
 from sfao.reports.figures.forgetting_curves import forgetting_curves
-from sfao.reports.figures.style import MUTED
 from sfao.reports.figures.update_geometry import update_geometry
 from sfao.reports.groups import RunGroup, grouped
 from sfao.reports.runs import load_runs
@@ -32,9 +31,7 @@ def leave_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
     if drawing is None:
         return []
     picture, paper, text = (file.with_name(f"{file.name}.{ending}") for ending in ("svg", "pdf", "md"))
-    write_text(
-        picture, as_svg(drawing).replace("var(--muted)", MUTED)
-    )  # there is no page around it to say what that is
+    write_text(picture, as_picture(drawing))
     write_atomically(paper, as_pdf(drawing))
     caption = [f"{group.group.title}. {drawing.caption}", group.group.caveat]
     write_text(text, f"![{drawing.alt}]({picture.name})\n\n{' '.join(caption).strip()}\n")

@@ -6,12 +6,12 @@ from sfao.reports.figures.cost_accuracy import cost_accuracy
 from sfao.reports.figures.decisions_over_time import decisions_over_time
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.forgetting_curves import forgetting_curves
-from sfao.reports.figures.formats import as_pdf, as_svg, save_pdf
+from sfao.reports.figures.formats import as_pdf, as_picture, as_svg, save_pdf
 from sfao.reports.figures.threshold_accuracy import threshold_accuracy
 from sfao.reports.figures.update_geometry import update_geometry
 from sfao.reports.groups import RunGroup
 
-__all__ = ["Drawing", "as_pdf", "as_svg", "drawings", "save_pdf", "threshold_accuracy"]
+__all__ = ["Drawing", "as_pdf", "as_picture", "as_svg", "drawings", "save_pdf", "threshold_accuracy"]
 
 #: From results to reasons.
 FIGURES = (

@@ -48,6 +48,11 @@ def as_svg(drawing: Drawing) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def as_picture(drawing: Drawing) -> str:
+    """The same as a file of its own, without a page around it that would say what is muted."""
+    return as_svg(drawing).replace("var(--muted)", MUTED)
+
+
 def as_pdf(drawing: Drawing) -> bytes:
     """In plain black ink."""
     return _drawn(drawing, "pdf")

@@ -1,0 +1,65 @@
+"""How well `sfao estimate` predicts what `sfao bench` measures.
+
+    python benchmarks/estimate_accuracy.py [--model mlp]... [--tries 3]
+
+Each case is predicted and then measured, several times in turns, since the load of a machine changes; what counts is
+the median of the ratios of predicted to measured time of a step. The bytes must agree exactly.
+"""
+
+import argparse
+import statistics
+
+import torch
+
+from sfao.bench.cases import SUBJECTS, Case, Group, Storage, case_bytes
+from sfao.bench.estimate import estimate
+from sfao.bench.measuring import Effort
+from sfao.bench.results import load, measure_group
+from sfao.bench.training import Setting
+
+CLAIM = 1.25
+MOST_BYTES = 10**9
+STORAGES = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"), Storage("factored", 4, "float32"))
+
+
+def one_try(model: str, directions: int, storage: Storage, setting: Setting, effort: Effort) -> tuple[float, float]:
+    """Predicted and measured milliseconds of a step; a ValueError when the bytes are not what they should be."""
+    options = {"capacity": directions, "storage": storage.kind, "rank": storage.rank, "memory_dtype": storage.dtype}
+    predicted = estimate(SUBJECTS[model], options, None, setting)
+    case = Case(model, directions, storage, predicted.holding.samples)
+    _, measured = measure_group(Group("", (Case(model), case)), setting, effort)
+    if (predicted.memory_bytes, predicted.workspace_bytes) != (measured.memory_bytes, measured.workspace_bytes):
+        raise ValueError(f"{predicted.memory_bytes} bytes predicted, {measured.memory_bytes} held")
+    return predicted.step_ms, measured.ms
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", choices=list(SUBJECTS), help="default: mlp and cnn")
+    parser.add_argument("--directions", type=int, nargs="+", default=[50, 200])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--tries", type=int, default=3)
+    arguments = parser.parse_args()
+    setting = Setting(torch.device(arguments.device), arguments.batch_size)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {setting}, load {load()}")
+    print(f"{'':50}{'predicted':>10}{'measured':>10}{'ratio':>7}")
+    ratios = []
+    for model in arguments.model or ["mlp", "cnn"]:
+        for directions in arguments.directions:
+            for storage in STORAGES:
+                if case_bytes(Case(model, directions, storage)) > MOST_BYTES:
+                    continue
+                tries = [
+                    one_try(model, directions, storage, setting, Effort(seconds=1.5)) for _ in range(arguments.tries)
+                ]
+                predicted, measured = (statistics.median(column) for column in zip(*tries, strict=True))
+                ratios.append(statistics.median(one / other for one, other in tries))
+                name = f"{model}, {directions} directions, {storage}"
+                print(f"{name:50}{predicted:10.2f}{measured:10.2f}{ratios[-1]:7.2f}", flush=True)
+    within = sum(1 / CLAIM <= ratio <= CLAIM for ratio in ratios)
+    print(f"{within} of {len(ratios)} within 25 %, load {load()}")
+
+
+if __name__ == "__main__":
+    main()

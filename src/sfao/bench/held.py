@@ -1,0 +1,35 @@
+"""How many bytes a full memory holds: exactly what `memory_bytes` and `workspace_bytes` will say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfao.gating.budget import bytes_per_direction
+from sfao.gating.layout import Layout, layouts
+
+FLOAT64 = 8
+
+
+@dataclass(frozen=True)
+class Held:
+    directions: int
+    #: Of the small matrices of a gate that projects, when the directions are independent; else it is less.
+    workspace: int
+
+
+def held_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage: str, rank: int, dtype: str) -> Held:
+    """Of these layers, each with `capacity` directions."""
+    directions = workspace = 0
+    for group in groups:
+        of_layer = layer_layouts(group)
+        if not of_layer:
+            continue
+        directions += capacity * bytes_per_direction(of_layer, storage, rank, dtype)
+        spanned = min(capacity, sum(layout.size for layout in of_layer))
+        # Inverse norms, Gram matrix, scaled eigenvectors.
+        workspace += FLOAT64 * capacity * (1 + capacity + spanned)
+    return Held(directions, workspace)
+
+
+def layer_layouts(group: dict[str, Any]) -> list[Layout]:
+    return layouts([parameter.shape for parameter in group["params"] if parameter.numel()])

@@ -1,0 +1,63 @@
+"""The work of a gate that projects at every step: how much there is, and how fast it is done."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sfao.gating.layout import layouts
+from sfao.gating.memory import SMALL_WORK, make_block
+from sfao.gating.options import MEMORY_DTYPES
+
+Shapes = Sequence[tuple[int, ...]]
+#: By kind of block: bytes of directions read by dense ones, floating-point operations of factored ones.
+Work = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How the directions of each layer are held and looked at."""
+
+    capacity: int
+    storage: str
+    rank: int
+    memory_dtype: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a kind of block does its work: in a millisecond, so many bytes or operations."""
+
+    kind: str
+    a_ms: float
+
+    @staticmethod
+    def through(kind: str, large: tuple[Work, float], small: tuple[Work, float]) -> "Pace":
+        """From the work and the milliseconds of two layers: what both have in common is not work."""
+        (more, longer), (less, shorter) = large, small
+        if longer <= shorter:  # only noise can do that
+            return Pace(kind, more[kind] / longer)
+        return Pace(kind, (more[kind] - less.get(kind, 0.0)) / (longer - shorter))
+
+    def ms(self, work: Work) -> float:
+        return work.get(self.kind, 0.0) / self.a_ms
+
+    def __str__(self) -> str:
+        return f"{self.a_ms / 1e6:.1f} {'GB/s' if self.kind == 'dense' else 'GFLOP/s'}"
+
+
+def layer_work(shapes: Shapes, holding: Holding) -> dict[str, float]:
+    """Of a layer with parameters of these shapes: comparing with a sample and with all directions, and subtracting.
+
+    A small layer looks at all directions at once; one that is spanned by its directions is set to zero.
+    """
+    of_layer, count = layouts(shapes), holding.capacity
+    size = sum(layout.size for layout in of_layer)
+    passes = count if count >= size else 2 * count
+    if holding.samples < count and count * size > SMALL_WORK:
+        passes += holding.samples
+    work: dict[str, float] = {}
+    for layout in of_layer:
+        block = make_block(layout, holding.storage, holding.rank, MEMORY_DTYPES[holding.memory_dtype])
+        an_entry = block.dtype.itemsize if block.kind == "dense" else 2 * holding.rank
+        work[block.kind] = work.get(block.kind, 0.0) + passes * layout.size * an_entry
+    return work

@@ -1,0 +1,145 @@
+"""sfao bench: what a step costs, measured on this machine."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.cli.terminal import console, say_json, spoken_errors
+
+if TYPE_CHECKING:
+    from sfao.bench.results import Progress, Results
+
+#: What each option is when nothing is said, and in a hurry.
+USUAL = {"directions": "10,50,200,1000", "samples": "10,1,all", "decisions": "project,accept,discard,mix"}
+HURRIED = {"directions": "10,50", "samples": "10", "decisions": "project"}
+
+
+def bench(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="mlp, cnn or wrn-28-10. Repeatable.", show_default="mlp and cnn; on a GPU all"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    directions: Annotated[str | None, typer.Option(help="Directions a layer.", show_default="10,50,200,1000")] = None,
+    samples: Annotated[
+        str | None, typer.Option(help="Directions compared with at a step, or all.", show_default="10,1,all")
+    ] = None,
+    storage: Annotated[str, typer.Option(help="dense, factored.")] = "dense,factored",
+    rank: Annotated[str, typer.Option(help="Ranks of what is factored.")] = "1",
+    memory_dtype: Annotated[str, typer.Option(help="float32, bfloat16.")] = "float32",
+    decisions: Annotated[
+        str | None, typer.Option(help="What the gate decides.", show_default="project,accept,discard,mix")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Examples a step.", min=1)] = 32,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Images with their channels last.")] = False,
+    autocast: Annotated[str | None, typer.Option(help="bfloat16: mixed precision.")] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile the model.")] = False,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(help="Leave out what holds more.", show_default="1GB; on a GPU a third of what is free"),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The MLP alone, a few steps: a look, no result.")] = False,
+    out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("runs/bench"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Time and bytes of a step with the gate on, against SGD and the released code's loop, all in turns.
+
+    Lists have commas between. Directions, samples and decisions are varied one at a time, the others being the first
+    of their list (directions: 200). A minute or two.
+    """
+    with spoken_errors(debug):
+        import torch
+
+        from sfao.bench.asked import chosen, counts, most_bytes, one_of, setting
+        from sfao.bench.asked import samples as parse_samples
+        from sfao.bench.cases import SUBJECTS, Sweep, plan, storages
+        from sfao.bench.measuring import Effort
+        from sfao.bench.results import measure
+        from sfao.experiment.errors import ConfigError
+
+        usual = HURRIED if quick else USUAL
+        trained = setting(device, batch_size, channels_last=channels_last, autocast=autocast, compile=compiled)
+        everything = list(SUBJECTS) if trained.device.type == "cuda" else ["mlp", "cnn"]
+        sweep = Sweep(
+            models=tuple(dict.fromkeys(one_of("model", name) for name in model or (["mlp"] if quick else everything))),
+            directions=counts("directions", directions or usual["directions"]),
+            samples=parse_samples(samples or usual["samples"]),
+            storages=storages(chosen("storage", storage), counts("rank", rank), chosen("memory-dtype", memory_dtype)),
+            decisions=chosen("decisions", decisions or usual["decisions"]),
+            widths=not quick,
+            most_bytes=most_bytes(max_memory, trained.device),
+        )
+        check_folder(out)
+        if not plan(sweep)[0]:
+            raise ConfigError(f"`max-memory` must let at least one case be measured, got {max_memory!r}")
+        if threads:
+            torch.set_num_threads(threads)
+        with bar(shown=not (quiet or as_json)) as progress:
+            results = measure(sweep, trained, Effort(turns=3, seconds=0.5) if quick else Effort(), progress)
+        written = write(results, out)
+        tell(results, written, quiet, as_json)
+
+
+def check_folder(out: Path) -> None:
+    """Before anything is measured."""
+    from sfao.experiment.errors import FolderError
+
+    if out.exists() and not out.is_dir():
+        raise FolderError(f"`out` must be a folder, got the file {out}")
+
+
+def write(results: "Results", out: Path) -> list[Path]:
+    """bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
+    from sfao.bench.figures import cost_figure
+    from sfao.bench.views import as_markdown
+    from sfao.experiment.files import write_atomically, write_json, write_text
+    from sfao.reports.figures.formats import as_pdf, as_picture
+
+    out.mkdir(parents=True, exist_ok=True)
+    drawing = cost_figure(results)
+    written = [out / "bench.json", out / "bench.md"]
+    write_json(written[0], results.as_json())
+    write_text(written[1], as_markdown(results))
+    if drawing is not None:
+        written += [out / "bench.svg", out / "bench.pdf"]
+        write_text(written[2], as_picture(drawing))
+        write_atomically(written[3], as_pdf(drawing))
+    return written
+
+
+def tell(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
+    from sfao.bench.views import show
+
+    if as_json:
+        say_json(results.as_json())
+    elif not quiet:
+        screen = console()
+        show(results, screen)
+        for path in written:
+            screen.print(str(path), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def bar(shown: bool) -> "Iterator[Progress]":
+    """How many groups of cases are measured."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    screen = Console(stderr=True)
+    columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+    # Elsewhere it would leave an empty line; and it is drawn between measurements alone, as they share the machine.
+    disabled = not (shown and screen.is_terminal)
+    with Progress(*columns, console=screen, transient=True, disable=disabled, auto_refresh=False) as display:
+        item = display.add_task("starting", total=None)
+
+        def progress(what: str, done: int, total: int) -> None:
+            display.update(item, description=what, completed=done, total=total)
+            display.refresh()
+
+        yield progress

@@ -1,0 +1,102 @@
+"""sfao estimate: what a memory will hold and what a step will take, before anything runs."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.cli.terminal import console, say_json, spoken_errors
+
+if TYPE_CHECKING:
+    from sfao.bench.estimate import Estimate
+
+
+def estimate(
+    model: Annotated[str, typer.Option(help="mlp, cnn or wrn-28-10.")],
+    capacity: Annotated[int, typer.Option(help="Directions a layer.")] = 200,
+    storage: Annotated[str | None, typer.Option(help="dense or factored.", show_default="dense")] = None,
+    rank: Annotated[int | None, typer.Option(help="Of what is factored.", show_default="1")] = None,
+    memory_dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16.", show_default="float32")] = None,
+    memory_budget: Annotated[
+        str | None, typer.Option(help="What may be held, such as 64MiB: picks the three above.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Directions compared with at a step.")] = 10,
+    input_shape: Annotated[
+        str | None,
+        typer.Option("--input", help="Channels x height x width.", show_default="1x28x28 for mlp, else 3x32x32"),
+    ] = None,
+    classes: Annotated[int, typer.Option(help="Outputs of the model.", min=1)] = 10,
+    batch_size: Annotated[int, typer.Option(help="Examples a step.", min=1)] = 32,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Bytes, exactly, of a full memory; and about what a step takes, after some seconds of calibration."""
+    with spoken_errors(debug):
+        import torch
+
+        from sfao.bench.asked import as_config_error, setting, shaped
+        from sfao.bench.estimate import chosen_holding
+        from sfao.bench.estimate import estimate as predict
+
+        given = {"storage": storage, "rank": rank, "memory_dtype": memory_dtype}
+        options: Any = {name: value for name, value in given.items() if value is not None}
+        options |= {"capacity": capacity, "samples": samples}
+        subject = shaped(model, input_shape, classes)
+        as_config_error(lambda: chosen_holding(subject, options, memory_budget))
+        trained = setting(device, batch_size)
+        if threads:
+            torch.set_num_threads(threads)
+        found = predict(subject, options, memory_budget, trained)
+        if as_json:
+            say_json(told(model, found))
+        else:
+            show(model, found, batch_size)
+
+
+def told(model: str, found: "Estimate") -> dict[str, Any]:
+    """Plain containers, numbers in full precision."""
+    calibration = found.calibration
+    return {
+        "model": model,
+        "parameters": found.parameters,
+        "layers": found.layers,
+        **asdict(found.holding),
+        "plan": found.plan,
+        "memory_bytes": found.memory_bytes,
+        "workspace_bytes": found.workspace_bytes,
+        "sgd_ms": calibration.sgd_ms,
+        "gate_ms": found.gate_ms,
+        "step_ms": found.step_ms,
+        "times_sgd": found.times_sgd,
+        "calibration": {
+            "seconds": calibration.seconds,
+            "overhead_ms": calibration.overhead_ms,
+            "paces": {pace.kind: str(pace) for pace in calibration.paces},
+            "sgd_extrapolated_from_batch": calibration.extrapolated_from,
+        },
+    }
+
+
+def show(model: str, found: "Estimate", batch_size: int) -> None:
+    from sfao.gating.budget import format_bytes
+
+    holding, calibration = found.holding, found.calibration
+    held = f"{holding.storage} rank {holding.rank}" if holding.storage == "factored" else holding.storage
+    source = f", from batch {calibration.extrapolated_from} on" if calibration.extrapolated_from else ""
+    paces = ", ".join(f"{pace.kind} {pace}" for pace in calibration.paces)
+    lines = {
+        "model": f"{model}, {found.parameters:,} parameters in {found.layers} layers",
+        "memory": found.plan or f"{held} {holding.memory_dtype}, {holding.capacity} directions a layer",
+        "directions": f"{found.memory_bytes:,} bytes ({format_bytes(found.memory_bytes)})",
+        "workspace": f"{found.workspace_bytes:,} bytes ({format_bytes(found.workspace_bytes)})",
+        "SGD": f"{calibration.sgd_ms:.2f} ms a step of batch {batch_size}{source}",
+        "gate": f"{found.gate_ms:.2f} ms, if every layer projects: {calibration.overhead_ms:.2f} ms for calls, "
+        "the rest for work",
+        "step": f"{found.step_ms:.2f} ms, {found.times_sgd:.2f} x SGD",
+        "calibrated": f"on this machine in {calibration.seconds:.1f} s: {paces}",
+    }
+    screen = console()
+    for name, said in lines.items():
+        screen.print(f"{name:12}{said}", markup=False, soft_wrap=True)
