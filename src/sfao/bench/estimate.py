@@ -9,8 +9,8 @@ from sfao.bench.training import Setting
 from sfao.bench.work import Holding, layer_work
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import GateOptions
-from sfao.optim.gated_layers import planned_options
 from sfao.optim.layers import layer_groups
+from sfao.optim.planning import planned_options
 
 
 @dataclass(frozen=True)
