@@ -186,6 +186,19 @@ def test_plain_parameters_are_a_layer_each():
     trained(model, optimizer)
 
 
+def test_a_compiled_step():
+    plain_model, model = network(), network()
+    train(plain_model, trained(plain_model, SFAO(layer_groups(plain_model), lr=0.1, **PROJECT), 1), task(1))
+    optimizer = trained(model, SFAO(layer_groups(model), lr=0.1, **PROJECT), 1)
+    step = torch.compile(optimizer.step, backend="eager")
+    for inputs, targets in task(1):
+        optimizer.zero_grad()
+        loss(model(inputs), targets).backward()
+        step()
+    assert torch.allclose(weights(plain_model), weights(model), atol=1e-6)
+    assert optimizer.risk() < 1e-6
+
+
 def test_a_compiled_model():
     model = network()
     compiled = torch.compile(model, backend="aot_eager")

@@ -82,6 +82,8 @@ class GatedLayers:
 
     # -- Gating ----------------------------------------------------------------------------------------
 
+    # A compiled step() compiles the descent around the gate: tracing the gate itself takes minutes and gains nothing.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def apply(self) -> Tensor | None:
         """Turn the gradient g of every layer into its update u, in place, as the gate decides.
 
