@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from tests.reports.real_runs import HOSTILE
 
@@ -269,7 +270,7 @@ def test_the_keyboard_stops_only_at_what_scrolls(page):
     table = results(page).locator("..")
     for size, expected in ((PHONE, 0), ({"width": 1280, "height": 900}, -1)):
         page.set_viewport_size(size)
-        page.wait_for_function(f"document.querySelector('.scroll').tabIndex === {expected}")
+        expect(page.locator(".scroll").first).to_have_js_property("tabIndex", expected)
         assert table.evaluate(stops)
         assert page.locator(".scroll:visible").evaluate_all(f"all => all.every({stops})")
 

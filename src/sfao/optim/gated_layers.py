@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from sfao.gating.budget import MemoryPlan, format_bytes
 from sfao.gating.decision import Decision
@@ -83,7 +84,8 @@ class GatedLayers:
     # -- Gating ----------------------------------------------------------------------------------------
 
     # A compiled step() compiles the descent around the gate: tracing the gate itself takes minutes and gains nothing.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    # What torch's own optimizers use: torch.compiler.disable would import the compiler together with this module.
+    @_disable_dynamo
     def apply(self) -> Tensor | None:
         """Turn the gradient g of every layer into its update u, in place, as the gate decides.
 
