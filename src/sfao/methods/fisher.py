@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, unfold
 
 from sfao.optim.consolidation import Batch, eval_mode, harvest
+from sfao.optim.hooks import hooked
 
 PlainLayer = nn.Linear | nn.Conv2d
 
@@ -145,9 +146,5 @@ def _calls(layers: Sequence[PlainLayer]) -> Iterator[dict[nn.Module, list[tuple[
         # The model goes on with a copy: an activation that works in place must not change what is recorded.
         return output.clone()
 
-    handles = [layer.register_forward_hook(record) for layer in layers]
-    try:
+    with hooked(layers, record):
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()

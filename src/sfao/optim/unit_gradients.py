@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from sfao.optim.consolidation import Batch, Loss, eval_mode, harvest, logit_of_class, true_logit
+from sfao.optim.hooks import hooked
 
 #: Gradients and activations held at a time, in values (64 MB of floats).
 CHUNK_VALUES = 2**24
@@ -198,12 +199,8 @@ def _calls(layers: Sequence[nn.Linear]) -> Iterator[dict[nn.Linear, list[torch.S
     def record(layer: Any, arguments: tuple[Any, ...], output: Tensor) -> None:
         calls[layer].append(output.shape)
 
-    handles = [layer.register_forward_hook(record) for layer in layers]
-    try:
+    with hooked(layers, record):
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -216,9 +213,5 @@ def _nudged(layers: Collection[nn.Linear], nudges: Sequence[Tensor]) -> Iterator
         seen[layer] = arguments[0]
         return output + by_layer[layer]
 
-    handles = [layer.register_forward_hook(nudge) for layer in layers]
-    try:
+    with hooked(layers, nudge):
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
