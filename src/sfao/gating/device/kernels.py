@@ -1,7 +1,7 @@
 """Triton kernels over the pieces of all layers: inner products with the directions, and the update off them.
 
-A piece is the gradient of one parameter as a matrix. Its addresses and sizes are a row of a table (`PIECE` columns),
-and a program of a kernel is a row of another (`TILE` columns) that says which part of which piece it works on, so one
+A piece is the gradient of one parameter as a matrix. Its addresses and sizes are a row of a table (`tables.PIECE`), and
+a program of a kernel is a row of another (`tables.TILE`) that says which part of which piece it works on, so one
 launch serves all layers whatever their shapes. Gradients are scaled to norm 1 as they are read: twice by the inverse
 root of the norm, which is in the range of float32 where the inverse may not be; and what is subtracted is scaled back
 twice by the root.
@@ -10,11 +10,6 @@ twice by the root.
 import triton
 import triton.language as tl
 
-#: Columns of the table of pieces: gradient, right factors (or directions), left factors, rows, columns, layer, and
-#: where the left factors go when they have been scaled by the weights of a projection.
-PIECE = 7
-#: Columns of the table of tiles: piece, row, column, direction (or factor) each starts at.
-TILE = 4
 #: What is to be done with the gradient of a layer.
 KEEP, PROJECT, CLEAR = 0, 1, 2
 

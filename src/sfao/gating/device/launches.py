@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sfao.gating.device import kernels
 from sfao.gating.device.tables import (
+    PIECE,
     Kind,
     Piece,
     Tiling,
@@ -83,7 +84,7 @@ class Launches:
         self._device = pieces[0].right.device
         self._held, self._sampled = self._column(held), self._column(sampled)
         self._capacity = max(held)
-        self._table = torch.zeros(len(self._pieces), kernels.PIECE, dtype=torch.int64, device=self._device)
+        self._table = torch.zeros(len(self._pieces), len(PIECE), dtype=torch.int64, device=self._device)
         self._pitch = -(-self._capacity * kind.rank // SCALED_PITCH) * SCALED_PITCH
         self._scaled = self._room_for_scaled_lefts() if kind.factored else {}
         self._left_tiles = left_tiles(self._pieces, self._pitch, LEFT_ROWS, LEFT_FACTORS, self._device)

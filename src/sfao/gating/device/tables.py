@@ -10,6 +10,10 @@ from torch import Tensor
 from sfao.gating.block import ALIGNED_BYTES, Block
 from sfao.gating.factored import FactoredBlock
 
+#: What a row of the table of pieces holds, and of the table of tiles: where each tile starts. The kernels, which see no
+#: globals, have the numbers of these columns written out.
+PIECE = ("gradient", "right factors or directions", "left factors", "rows", "columns", "layer", "scaled left factors")
+TILE = ("piece", "row", "column", "factor or direction")
 #: Entries that a vectorised load takes at once, in any dtype that directions are held in.
 ALIGNED_ENTRIES = 8
 
@@ -86,12 +90,12 @@ def dot_tiles(
     for (layer, first), corners in sorted(parts.items()):
         segments.append([layer, first, len(tiles), len(tiles) + len(corners)])
         tiles += corners
-    return Tiling(_table(tiles, 4, device), _table(segments, 4, device), step)
+    return Tiling(_table(tiles, len(TILE), device), _table(segments, 4, device), step)
 
 
 def update_tiles(pieces: Sequence[Piece], rows: int, columns: int, device: torch.device) -> Tensor:
     tiles = [[n, row, column, 0] for n, piece in enumerate(pieces) for row, column in _corners(piece, rows, columns)]
-    return _table(tiles, 4, device)
+    return _table(tiles, len(TILE), device)
 
 
 def left_tiles(pieces: Sequence[Piece], factors: int, rows: int, step: int, device: torch.device) -> Tensor:
@@ -106,7 +110,7 @@ def left_tiles(pieces: Sequence[Piece], factors: int, rows: int, step: int, devi
         for row in range(0, pieces[number].rows, rows)
         for start in range(0, factors, step)
     ]
-    return _table(tiles, 4, device)
+    return _table(tiles, len(TILE), device)
 
 
 def entry_tiles(entries: Sequence[int], step: int, device: torch.device) -> Tensor:
