@@ -73,16 +73,16 @@ def test_an_empty_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda line: line[: len(line) // 2], "reading it failed"),
-        (lambda line: "[]", "reading it failed"),
-        (lambda line: line.replace('"seed"', '"sede"'), "reading it failed"),
+        (lambda line: line[: len(line) // 2], "it is damaged"),
+        (lambda line: "[]", "it is damaged"),
+        (lambda line: line.replace('"seed"', '"sede"'), "it is damaged"),
         (lambda line: line.replace('"lr": 0.001', '"lr": -1'), "`lr`: input should be greater than 0"),
         (
             lambda line: line.replace('"average_accuracy": 0.5', '"average_accuracy": 0.9'),
             "that of the accuracy matrix",
         ),
         (lambda line: line.replace('[0.5, 0.5, 0.5, 0.5, 0.5]], "in', '[0.5, 0.5]], "in'), "must be square"),
-        (lambda line: line.replace('"train": 60000, ', ""), "`data` must have 'train'"),
+        (lambda line: line.replace('"train": 60000, ', ""), "`data.train` must be of type int"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path, damage, message):

@@ -58,22 +58,34 @@ class Record:
 
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 #: What must be known of the data, where a record says anything of them.
-_DATA = {"name": str, "train": int, "test": int}
+_DATA = {"name": str, "train": int, "test": int, "complete": bool}
 
 
 def load_record(folder: Path) -> Record:
     """The record of a run folder; a ValueError that names the file and what is wrong when it cannot be one."""
     path = folder / RECORD
     try:
-        record = _RECORD.validate_python(vars(Record(**json.loads(path.read_text()))))
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise _damaged(path, error) from error
+    return read_record(text, str(path))
+
+
+def read_record(text: str, where: str) -> Record:
+    """The record that is written there."""
+    try:
+        record = _RECORD.validate_python(vars(Record(**json.loads(text))))
         _check(record)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path} must be the record of a run, but it is damaged: `{field}`: {first['msg']}") from error
+        raise _damaged(where, f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} must be the record of a run, but it is damaged: {error}") from error
+        raise _damaged(where, error) from error
     return record
+
+
+def _damaged(where: object, why: object) -> ValueError:
+    return ValueError(f"{where} must be the record of a run, but it is damaged: {why}")
 
 
 def _check(record: Record) -> None:

@@ -11,14 +11,12 @@ from sfao.experiment.config import checked
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.files import write_text
 from sfao.experiment.folder import finished_record
-from sfao.experiment.record import RECORD, Record
+from sfao.experiment.record import RECORD, Record, read_record
 from sfao.metrics import summary
 from sfao.reproduction.protocol import Series
 
 #: What does not make a run another one: which seed it is of, and where it was done.
 APART = ("seed", "device")
-#: What a record must say of its data.
-DATA = ("name", "train", "test", "complete")
 
 
 class Archive:
@@ -64,9 +62,9 @@ def read_lines(file: Path) -> list[Record]:
     records = []
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         try:
-            record = Record(**json.loads(line))
-        except (json.JSONDecodeError, TypeError) as error:
-            raise FolderError(f"{file}:{number} must be the record of a run, but reading it failed: {error}") from error
+            record = read_record(line, f"{file}:{number}")
+        except ValueError as error:
+            raise FolderError(str(error)) from error
         _check(record, f"{file}:{number}")
         records.append(record)
     return records
@@ -83,9 +81,8 @@ def _check(record: Record, where: str) -> None:
 
 
 def _check_numbers(record: Record) -> None:
-    for name in DATA:
-        if name not in record.data:
-            raise ValueError(f"`data` must have {name!r}, got {record.data}")
+    if not record.data:
+        raise ValueError("`data` must say which data it is of, got nothing")
     for name, value in summary(record.accuracy_matrix, record.initial_accuracy).items():
         if not isclose(record.metrics.get(name, nan), value, abs_tol=1e-9):
             raise ValueError(f"`{name}` must be that of the accuracy matrix, {value}, got {record.metrics.get(name)}")
