@@ -17,8 +17,9 @@ def test_every_preset_can_be_configured_and_says_where_it_comes_from(preset):
 
 
 def test_settings_override_a_preset():
-    options = {"options.accept_above": 0.9} if "sfao" in METHODS else {"lr": 0.9}
-    configure("split-mnist", "sfao" if "sfao" in METHODS else "sgd", preset="released", settings=options)
+    config = configure("split-mnist", "sfao", preset="released", settings={"options.accept_above": 0.9})
+    assert config.options["accept_above"] == 0.9
+    assert config.options["granularity"] == "global"
 
 
 def test_an_unknown_preset():
