@@ -271,3 +271,5 @@ def test_the_memory_follows_the_gradients_to_their_device():
     assert memory.device.type == "meta"
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
         train(model, optimizer, task(1))
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+        optimizer.consolidate(model, task(1), nn.CrossEntropyLoss())

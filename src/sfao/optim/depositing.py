@@ -56,7 +56,8 @@ class Deposit:
         chosen = [position for position in slots if norms[position] > 0]
         if not chosen:
             return
-        device = layer.memory.device
+        device = layer.parameters[0].device
+        layer.bring_to(device)
         if chosen != list(range(len(numbers))):
             index = torch.tensor(chosen, device=device)
             stacks = [stack if stack.is_empty else stack.select(index) for stack in stacks]

@@ -151,10 +151,12 @@ class Layer:
 
     def follow(self, gradient: LayerGradient) -> None:
         """Bring the memory to the device of the gradient, and into its order, should the model have moved."""
-        device = gradient.present[0].device
+        self.bring_to(gradient.present[0].device)
+        self.memory.arrange(gradient.channels_last)
+
+    def bring_to(self, device: torch.device) -> None:
         if self.memory.device != device:
             self.memory.to(device)
-        self.memory.arrange(gradient.channels_last)
 
 
 #: Layers beside the gradients found in them.
