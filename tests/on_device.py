@@ -37,6 +37,6 @@ if "triton" in sys.modules and "sfao.gating.device.kernels" not in sys.modules a
     raise RuntimeError("Triton was imported before it was told to interpret")
 with interpreted():
     pytest.importorskip("triton")
-    from sfao.gating.device import engine
+    from sfao.gating.device import engine, kernels
 
-__all__ = ["DEVICE", "engine", "gated_on", "interpreted"]
+__all__ = ["DEVICE", "HAS_GPU", "engine", "gated_on", "interpreted", "kernels"]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sfao.optim import device_path
-from tests.on_device import DEVICE, gated_on
+from tests.on_device import DEVICE, gated_on, kernels
 from tests.optim.beside import PROJECT, Beside, flat, made_up
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -54,6 +54,16 @@ def test_without_triton(monkeypatch):
     fallen_back("Triton is not installed")
 
 
+def test_where_triton_finds_no_compiler(monkeypatch):
+    """As on a machine without gcc, where the first launch of any kernel fails."""
+
+    def launch(*args, **kwargs):
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+
+    monkeypatch.setattr(type(kernels.pointed), "__getitem__", lambda kernel, grid: launch)
+    fallen_back("Triton cannot run here (Failed to find C compiler.)")
+
+
 def test_the_cone_projection():
     fallen_back("the cone projection is solved step by step", projection="cone")
 
@@ -92,7 +102,8 @@ def found_with(*gradients: torch.Tensor):
 
 def test_several_devices():
     found = found_with(torch.ones(2, 3, device=DEVICE), torch.ones(2, device="meta"))
-    assert device_path.obstacle(found) == f"the gradients are on several devices ({DEVICE}, meta)"
+    here = torch.ones(1, device=DEVICE).device
+    assert device_path.obstacle(found) == f"the gradients are on several devices ({here}, meta)"
 
 
 def test_nothing_to_gate_on_a_device():
@@ -101,6 +112,7 @@ def test_nothing_to_gate_on_a_device():
 
 
 def test_an_old_gpu(monkeypatch):
+    monkeypatch.setattr(device_path, "_failing", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert device_path._lacking(torch.device("cuda", 3)) == "its compute capability is below 8.0"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))

@@ -55,13 +55,16 @@ class Descent(Optimizer):
                 steps = self._averaged(parameters, steps, momentum, form, sound)
             if decay:
                 torch._foreach_mul_(parameters, _unless(sound, 1 - lr * decay))
-            torch._foreach_add_(parameters, steps, alpha=-lr)
+            if isinstance(lr, Tensor):
+                torch._foreach_sub_(parameters, torch._foreach_mul(steps, lr))
+            else:
+                torch._foreach_add_(parameters, steps, alpha=-lr)
 
-    def _alike(self) -> dict[tuple[float, float, str, float], list[Tensor]]:
+    def _alike(self) -> dict[tuple[float | Tensor, float, str, float], list[Tensor]]:
         """The parameters that have gradients, by learning rate, momentum, its form, and decay."""
-        alike: dict[tuple[float, float, str, float], list[Tensor]] = {}
+        alike: dict[tuple[float | Tensor, float, str, float], list[Tensor]] = {}
         for group in self.param_groups:
-            key = (float(group["lr"]), group["momentum"], group["momentum_form"], group["weight_decay"])
+            key = (_rate(group["lr"]), group["momentum"], group["momentum_form"], group["weight_decay"])
             alike.setdefault(key, []).extend(parameter for parameter in group["params"] if parameter.grad is not None)
         return {key: parameters for key, parameters in alike.items() if parameters}
 
@@ -87,7 +90,12 @@ class Descent(Optimizer):
             state.pop("momentum_buffer", None)
 
 
-def _unless(sound: Tensor | None, factor: float) -> Any:
+def _rate(rate: float | Tensor) -> float | Tensor:
+    """A number, or what is on a device and stays there: a graph that was captured reads it at every replay."""
+    return rate if isinstance(rate, Tensor) and rate.device.type != "cpu" else float(rate)
+
+
+def _unless(sound: Tensor | None, factor: float | Tensor) -> Any:
     """The factor, or 1 where a step must change nothing."""
     return factor if sound is None else torch.where(sound, factor, 1.0)
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from sfao.gating.block import ALIGNED_BYTES
 from sfao.gating.decision import COUNTED, DECISIONS, ZERO
 from sfao.gating.layout import in_memory_order
-from sfao.gating.transfer import send
 from sfao.optim.layers import Found, Layer
 from sfao.optim.seen import Seen
 
@@ -48,7 +47,23 @@ def _lacking(device: torch.device) -> str | None:
         return "Triton is not installed"
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < CAPABILITY:
         return f"its compute capability is below {'.'.join(map(str, CAPABILITY))}"
+    return _failing(device)
+
+
+def _failing(device: torch.device) -> str | None:
+    """What goes wrong with the smallest kernel: Triton needs a C compiler, a driver that is new enough, a cache."""
+    try:
+        from sfao.gating.device.addresses import Addresses
+
+        Addresses([torch.zeros(1, device=device)])
+    except Exception as error:
+        return f"Triton cannot run here ({str(error).strip().partition(chr(10))[0]})"
     return None
+
+
+def is_capturing() -> bool:
+    """Whether what is launched now is not done, but recorded in a CUDA graph."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 class DevicePath:
@@ -70,11 +85,11 @@ class DevicePath:
         #: Whether a gradient lies in memory in no order that the kernels could follow.
         self._copies = any(not in_memory_order(gradient).is_contiguous() for gradient in self._gradients())
         self._addresses: list[int] = []
+        #: Whether a step is part of a graph that somebody else replays.
+        self.captured = False
         self._options = [layer.checked for layer in self._layers]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._steps = 0
-        self._sample = self.gate.sample.cpu()
-        self._sample_rows = list(self._sample.numpy())
         self._looking: _Answer | None = None
 
     # -- Every step ------------------------------------------------------------------------------------
@@ -82,6 +97,10 @@ class DevicePath:
     def serves(self) -> bool:
         """Whether all is as this path was made for; where the gradients lie may differ, but not how it aligns."""
         return self._memories == self._current_memories() and self._forms == self._current_forms()
+
+    def serves_a_capture(self) -> bool:
+        """Whether nothing would have to be sent from the host, which a graph could not repeat."""
+        return self.serves() and self._options == [layer.checked for layer in self._layers]
 
     def _current_memories(self) -> list[object]:
         """What every layer remembers, and the options that launches are prepared for."""
@@ -97,20 +116,19 @@ class DevicePath:
 
     def step(self) -> None:
         """Turn the gradients into updates, or replay doing so."""
+        self.captured = self.captured or is_capturing()
         gradients = self._gradients()
         worked_on = [_in_one_piece(gradient) for gradient in gradients] if self._copies else gradients
         self._follow(worked_on)
         if self._options != [layer.checked for layer in self._layers]:
             self._options = [layer.checked for layer in self._layers]
             self.gate.follow_thresholds()
-        if self.gate.samples:
-            self._send_sample()
-        if self._graph is not None:
-            self._graph.replay()
-        elif self._steps >= WARM_UP and _capturable(self.gate.device):
-            self._graph = self._captured()
-        else:
+        if is_capturing() or self.gate.device.type != "cuda" or self._steps < WARM_UP:
             self.gate.run()
+        elif self._graph is None:
+            self._graph = self._recorded()
+        else:
+            self._graph.replay()
         if self._copies:
             for gradient, outcome in zip(gradients, worked_on, strict=True):
                 if outcome.data_ptr() != gradient.data_ptr():
@@ -120,24 +138,18 @@ class DevicePath:
     def _follow(self, gradients: list[Tensor]) -> None:
         """Point the launches at where the gradients lie now: they read the addresses from tables, graph or not."""
         addresses = [gradient.data_ptr() for gradient in gradients]
-        if addresses != self._addresses:
+        # A graph of somebody else's points at its own gradients whenever it is replayed.
+        if addresses != self._addresses or self.captured:
             self.gate.point_at(addresses)
             self._addresses = addresses
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _recorded(self) -> torch.cuda.CUDAGraph:
         """The launches of a step as one graph; the step itself is done by its first replay."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self.gate.run()
         graph.replay()
         return graph
-
-    def _send_sample(self) -> None:
-        for row, layer in zip(self._sample_rows, self._layers, strict=True):
-            drawn = layer.memory.sampler.draw(len(layer.memory), layer.options["samples"])
-            if isinstance(drawn, Tensor):
-                row[: len(drawn)] = drawn.numpy()
-        send(self._sample, self.gate.sample)
 
     # -- Answers ---------------------------------------------------------------------------------------
 
@@ -181,7 +193,9 @@ class DevicePath:
 
     def hand_over_counts(self) -> None:
         """Add to the counts of the layers what was counted on the device since the last time."""
-        for layer, counts in zip(self._layers, self.gate.counts.tolist(), strict=True):
+        table = torch.cat([self.gate.counts, self.gate.turns[:, None]], dim=1).tolist()
+        for layer, (*counts, turn) in zip(self._layers, table, strict=True):
+            layer.memory.sampler.turn = turn
             for name, count in zip(COUNTED, counts, strict=True):
                 layer.counts[name] += count
         self.gate.counts.zero_()
@@ -212,7 +226,3 @@ def _form(gradient: Tensor | None) -> object:
 def _in_one_piece(gradient: Tensor) -> Tensor:
     """The gradient as the kernels walk through it; a copy where it lies in no such order."""
     return in_memory_order(gradient).contiguous()
-
-
-def _capturable(device: torch.device) -> bool:
-    return device.type == "cuda" and not torch.cuda.is_current_stream_capturing()

@@ -14,7 +14,7 @@ from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, check_choice, check_options, check_seed
 from sfao.optim import consolidation
 from sfao.optim.depositing import harvest_into
-from sfao.optim.device_path import DevicePath, obstacle
+from sfao.optim.device_path import DevicePath, is_capturing, obstacle
 from sfao.optim.gate_state import ReadState, layer_state, read_state
 from sfao.optim.gradients import NonFiniteGradient
 from sfao.optim.host_path import gate_on_host
@@ -42,6 +42,8 @@ class GatedLayers:
         #: What the last step saw; None while only the device knows.
         self._seen: Seen | None = Seen({}, {}, {})
         self._path: DevicePath | None = None
+        #: Paths of before that graphs of somebody else's may still run.
+        self._retired: list[DevicePath] = []
         self._said: set[str] = set()
 
     # -- Layers ----------------------------------------------------------------------------------------
@@ -94,7 +96,9 @@ class GatedLayers:
         """
         with self._exact():
             self._check_options()
-            if self._path is not None:
+            if is_capturing():
+                self._check_capture()
+            elif self._path is not None:
                 self._raise_for(self._path.look())
             if self._path is None or not self._path.serves():
                 found = [(layer, layer.gradient()) for layer in self.layers if layer.has_gradient]
@@ -105,6 +109,13 @@ class GatedLayers:
             self._path.step()
             self._seen = None
             return self._path.gate.sound
+
+    def _check_capture(self) -> None:
+        if self._path is None or not self._path.serves_a_capture():
+            raise RuntimeError(
+                "a step that is captured in a CUDA graph must be like the one before, on the GPU: "
+                "take a few steps first, and capture again whenever the memory or an option has changed"
+            )
 
     def _path_for(self, found: Found) -> DevicePath | None:
         """How these layers are gated on their device; None where they must be, or may as well be, on the host."""
@@ -127,7 +138,22 @@ class GatedLayers:
             path, self._path = self._path, None
             self._seen = self._seen or path.seen()
             path.hand_over_counts()
+            if path.captured:
+                path.gate.retire()
+                self._retired.append(path)
             self._raise_for(path.broken())
+        self._raise_for_stale()
+
+    def _raise_for_stale(self) -> None:
+        """Look whether a graph was replayed that holds a gate of before."""
+        stale = [path.gate.stale for path in self._retired if bool(path.gate.stale)]
+        for flag in stale:
+            flag.zero_()
+        if stale:
+            raise RuntimeError(
+                "a CUDA graph must be captured again when the memory has changed, but one from before was replayed; "
+                "those steps changed nothing"
+            )
 
     def _raise_for(self, names: list[str]) -> None:
         if names:
@@ -261,6 +287,7 @@ class GatedLayers:
         if self._path is not None:
             self._path.hand_over_counts()
             self._raise_for(self._path.broken())
+        self._raise_for_stale()
         return {layer.name: dict(layer.counts) for layer in self.layers}
 
     @property
@@ -334,7 +361,7 @@ class GatedLayers:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: nothing that lives on a device."""
         self.settle()
-        return dict(self.__dict__)
+        return {**self.__dict__, "_retired": []}
 
     def _outgrown(self, state: ReadState) -> bool:
         """Whether a loaded memory is not what this budget planned."""

@@ -55,7 +55,7 @@ def test_inner_products_take_every_entry_with_every_factor_once(of_shapes, facto
 def test_norms_take_every_entry_of_a_layer_once(gradients):
     entries = [count for count, _ in gradients]
     layers = sorted(layer for _, layer in gradients)
-    tiles = entry_tiles(entries, 64, CPU).tolist()
+    tiles = entry_tiles(dict(enumerate(entries)), 64, CPU).tolist()
     segments = layer_segments(entries, layers, 64, CPU).tolist()
     assert len(segments) == max(layers) + 1
     taken = dict.fromkeys(layers, 0)

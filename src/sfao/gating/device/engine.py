@@ -6,9 +6,12 @@ from math import ceil, log10
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 
 from sfao.gating.decision import ACCEPTED, DISCARDED, PROJECTED, ZERO, decision_code
+from sfao.gating.device import kernels
+from sfao.gating.device.addresses import Addresses
 from sfao.gating.device.kernels import CLEAR, KEEP, PROJECT
 from sfao.gating.device.launches import Launches, Norms
 from sfao.gating.device.tables import Kind, Piece, pieces_of
@@ -47,14 +50,19 @@ class DeviceGate:
         owners = [layer for layer, of_layer in enumerate(present) for _ in of_layer]
         held = [len(member.memory) for member in members]
         self._sampled = [min(member.options["samples"], count) for member, count in zip(members, held, strict=True)]
-        self.samples = any(some < count for some, count in zip(self._sampled, held, strict=True))
+        self._draws = any(some < count for some, count in zip(self._sampled, held, strict=True))
         layers, capacity = len(members), max(1, *held)
+        self._addresses = Addresses(gradients)
         self._launches, rest = self._make_launches(members, held, gradients)
-        self._norms = Norms(gradients, owners, rest)
+        self._norms = Norms(gradients, self._addresses.table, owners, rest)
         self._remembers = self._column([count > 0 for count in held])
         self._looked_at = self._column([some == count for some, count in zip(self._sampled, held, strict=True)])
         self._sample_mask = torch.arange(capacity, device=self.device) < self._column(self._sampled)[:, None]
-        self.sample = torch.arange(capacity, dtype=torch.int32).repeat(layers, 1).to(self.device)
+        self._sample = torch.arange(capacity, dtype=torch.int32).repeat(layers, 1).to(self.device)
+        self._held, self._samples = self._column(held), self._column(self._sampled)
+        self._seeds = self._column([member.memory.sampler.seed for member in members])
+        #: How often each layer has drawn a sample; see `similarity.Sampler`.
+        self.turns = self._column([member.memory.sampler.turn for member in members])
         self._inverse_norms = torch.zeros(layers, capacity, dtype=torch.float64, device=self.device)
         self._spans_all = self._column([False] * layers)
         self._first, self._second, self.passes = self._solvers(members, capacity)
@@ -69,6 +77,9 @@ class DeviceGate:
         #: Decisions counted since this gate was made, and the first step whose gradient was not finite, by layer.
         self.counts = torch.zeros(layers, 4, dtype=torch.int64, device=self.device)
         self.broken = torch.zeros(layers, dtype=torch.bool, device=self.device)
+        #: Whether the memories have changed since, and whether `run` was replayed all the same.
+        self._retired = torch.zeros((), dtype=torch.bool, device=self.device)
+        self.stale = torch.zeros((), dtype=torch.bool, device=self.device)
 
     # -- Every step ------------------------------------------------------------------------------------
 
@@ -80,21 +91,25 @@ class DeviceGate:
 
     def point_at(self, addresses: Sequence[int]) -> None:
         """Work on gradients, of the same shapes, at these addresses from now on."""
-        self._norms.point_at(addresses)
-        for launches in self._launches:
-            launches.point_at(addresses)
+        self._addresses.point_at(addresses)
+
+    def retire(self) -> None:
+        """Let every run from now on, in a graph that somebody has captured, make all updates zero."""
+        self._retired.fill_(True)
 
     def run(self) -> None:
         """Decide on every layer and make its gradient the update; if one is not finite, make all of them zero."""
         norms = self._norms.norms()
         finite = norms.isfinite()
-        sound = finite.all()
+        sound = finite.all() & ~self._retired
         zero = norms < SMALLEST
         roots = torch.where(zero | ~finite, 0.0, norms.rsqrt()).float()
         scales = norms.sqrt().float()
 
         looking = (self._remembers & ~zero & sound).int()
-        cosines = self._dots(roots, looking, self.sample if self.samples else None)
+        if self._draws:
+            self._draw(looking)
+        cosines = self._dots(roots, looking, self._sample if self._draws else None)
         largest, smallest = self._extremes(cosines)
         accept, discard, strict = self.thresholds.unbind(1)
         codes = decision_code(largest, smallest, accept, discard, strict)
@@ -102,7 +117,7 @@ class DeviceGate:
         projecting = (codes == PROJECTED) & sound
 
         dots = cosines
-        if self.samples:
+        if self._draws:
             dots = torch.where(
                 self._looked_at[:, None], cosines, self._dots(roots, (projecting & ~self._looked_at).int())
             )
@@ -121,7 +136,14 @@ class DeviceGate:
         self.cosines.copy_(largest)
         self.codes.copy_(codes)
         self.broken |= ~finite
+        self.stale |= self._retired
         self.counts += torch.nn.functional.one_hot(codes, 4) * sound
+
+    def _draw(self, looking: Tensor) -> None:
+        kernels.sampled[(len(self._sample),)](
+            self._sample, self.turns, self._seeds, self._held, self._samples, looking, self._sample.shape[1],
+            PLACES=triton.next_power_of_2(max(self._sampled)), num_warps=1,
+        )  # fmt: skip
 
     def _dots(self, roots: Tensor, wanted: Tensor, sample: Tensor | None = None) -> Tensor:
         parts = [launches.dots(roots, wanted, sample) for launches in self._launches]
@@ -135,7 +157,7 @@ class DeviceGate:
 
     def _extremes(self, dots: Tensor) -> tuple[Tensor, Tensor]:
         """The largest cosine, signed or absolute, and the smallest signed one, of the directions looked at."""
-        inverse = self._inverse_norms.gather(1, self.sample.long()) if self.samples else self._inverse_norms
+        inverse = self._inverse_norms.gather(1, self._sample.long()) if self._draws else self._inverse_norms
         cosines = (dots * inverse).clamp(-1.0, 1.0)
         counted = self._sample_mask & (inverse > 0)
         none = ~counted.any(1)
@@ -176,7 +198,8 @@ class DeviceGate:
                 for piece in pieces_of(layer, block, part):
                     kinds.setdefault(piece.kind(addresses[piece.gradient]), []).append(piece)
                     reached.add(piece.gradient)
-        launches = [Launches(kind, pieces, addresses, held, self._sampled) for kind, pieces in kinds.items()]
+        table = self._addresses.table
+        launches = [Launches(kind, pieces, table, held, self._sampled) for kind, pieces in kinds.items()]
         return launches, [number for number in range(len(gradients)) if number not in reached]
 
     def _solvers(self, members: Sequence[Member], capacity: int) -> tuple[Tensor, Tensor, int]:

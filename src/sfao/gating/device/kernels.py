@@ -1,14 +1,18 @@
 """Triton kernels over the pieces of all layers: inner products with the directions, and the update off them.
 
-A piece is the gradient of one parameter as a matrix. Its addresses and sizes are a row of a table (`tables.PIECE`), and
-a program of a kernel is a row of another (`tables.TILE`) that says which part of which piece it works on, so one
-launch serves all layers whatever their shapes. Gradients are scaled to norm 1 as they are read: twice by the inverse
+A piece is the gradient of one parameter as a matrix. Its sizes and the addresses of its directions are a row of a table
+(`tables.PIECE`), where the gradients lie is in another, and a program of a kernel is a row of a third (`tables.TILE`)
+that says which part of which piece it works on: one launch serves all layers whatever their shapes. Gradients are scaled to norm 1 as they are read: twice by the inverse
 root of the norm, which is in the range of float32 where the inverse may not be; and what is subtracted is scaled back
 twice by the root.
 """
 
+from types import FunctionType
+
 import triton
 import triton.language as tl
+
+from sfao.gating.similarity import number_below
 
 #: What is to be done with the gradient of a layer.
 KEEP, PROJECT, CLEAR = 0, 1, 2
@@ -21,6 +25,24 @@ def _matrix(address, dtype: tl.constexpr, aligned: tl.constexpr):
 
 
 @triton.jit
+def _gradient(addresses, number, aligned: tl.constexpr):
+    return _matrix(tl.load(addresses + number), tl.float32, aligned)
+
+
+@triton.jit
+def _piece(tiles, pieces):
+    """The piece that a program works on, and its layer."""
+    piece = tl.load(tiles + tl.program_id(0).to(tl.int64) * 4).to(tl.int64)
+    return piece, tl.load(pieces + piece * 7 + 5)
+
+
+@triton.jit
+def _width(pieces, piece, aligned: tl.constexpr):
+    width = tl.load(pieces + piece * 7 + 4)
+    return tl.multiple_of(width, 4) if aligned else width
+
+
+@triton.jit
 def _slots(sample, layer, numbers, counted, capacity, rank: tl.constexpr, sampled: tl.constexpr):
     """The factors that `numbers` stand for: themselves, or those of the directions of the sample."""
     if sampled:
@@ -29,14 +51,53 @@ def _slots(sample, layer, numbers, counted, capacity, rank: tl.constexpr, sample
     return numbers
 
 
+@triton.jit(do_not_specialize=["first", "count", "a", "b", "c", "d", "e", "f", "g", "h"])
+def pointed(table, first, count, a, b, c, d, e, f, g, h):
+    """table[first:] = some addresses. They come as arguments, so that a graph in which this is captured knows them."""
+    for_number = table + first
+    tl.store(for_number, a)
+    tl.store(for_number + 1, b, mask=first + 1 < count)
+    tl.store(for_number + 2, c, mask=first + 2 < count)
+    tl.store(for_number + 3, d, mask=first + 3 < count)
+    tl.store(for_number + 4, e, mask=first + 4 < count)
+    tl.store(for_number + 5, f, mask=first + 5 < count)
+    tl.store(for_number + 6, g, mask=first + 6 < count)
+    tl.store(for_number + 7, h, mask=first + 7 < count)
+
+
+# The host's function, with `tl` among its globals, which Triton's interpreter wants to see there.
+_number_below = triton.jit(FunctionType(number_below.__code__, globals()))
+
+
 @triton.jit
-def squares(partial, tiles, gradients, ENTRIES: tl.constexpr):
+def sampled(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.constexpr):
+    """sample[layer] = what `similarity.Sampler` draws at this turn, where not all directions are looked at."""
+    layer = tl.program_id(0)
+    count = tl.load(held + layer)
+    some = tl.load(samples + layer)
+    if (some >= count) | (tl.load(looking + layer) == 0):
+        return
+    seed = tl.load(seeds + layer)
+    turn = tl.load(turns + layer)
+    places = tl.arange(0, PLACES)
+    chosen = tl.full((PLACES,), -1, dtype=tl.int64)
+    for place in range(some):
+        largest = count - some + place
+        drawn = _number_below(seed, turn, place, largest + 1)
+        taken = tl.max((chosen == drawn).to(tl.int32), axis=0) > 0
+        chosen = tl.where(places == place, tl.where(taken, largest, drawn), chosen)
+    tl.store(sample + layer * capacity + places, chosen.to(tl.int32), mask=places < some)
+    tl.store(turns + layer, turn + 1)
+
+
+@triton.jit
+def squares(partial, tiles, addresses, sizes, ENTRIES: tl.constexpr):
     """partial[tile] = the sum of the squares of some entries of a gradient, in float64: whatever their size."""
     tile = tl.program_id(0).to(tl.int64)
     number = tl.load(tiles + tile * 2)
-    gradient = _matrix(tl.load(gradients + number * 3), tl.float32, False)
+    gradient = _gradient(addresses, number, False)
     places = tl.load(tiles + tile * 2 + 1) + tl.arange(0, ENTRIES)
-    entries = tl.load(gradient + places, mask=places < tl.load(gradients + number * 3 + 1), other=0.0).to(tl.float64)
+    entries = tl.load(gradient + places, mask=places < tl.load(sizes + number), other=0.0).to(tl.float64)
     tl.store(partial + tile, tl.sum(entries * entries, axis=0))
 
 
@@ -54,16 +115,15 @@ def layer_sums(sums, partial, segments, TILES: tl.constexpr):
 
 
 @triton.jit
-def cleared(tiles, gradients, sound, ENTRIES: tl.constexpr):
+def cleared(tiles, addresses, sizes, sound, ENTRIES: tl.constexpr):
     """Gradients to zero, unless all is sound."""
     if tl.load(sound) != 0:
         return
     tile = tl.program_id(0).to(tl.int64)
     number = tl.load(tiles + tile * 2)
-    gradient = _matrix(tl.load(gradients + number * 3), tl.float32, False)
+    gradient = _gradient(addresses, number, False)
     places = tl.load(tiles + tile * 2 + 1) + tl.arange(0, ENTRIES)
-    nothing = tl.zeros((ENTRIES,), dtype=tl.float32)
-    tl.store(gradient + places, nothing, mask=places < tl.load(gradients + number * 3 + 1))
+    tl.store(gradient + places, tl.zeros((ENTRIES,), dtype=tl.float32), mask=places < tl.load(sizes + number))
 
 
 @triton.jit
@@ -86,21 +146,18 @@ def _images(
 
 @triton.jit
 def factored_dots(
-    partial, tiles, pieces, roots, wanted, sample, counts, capacity,
+    partial, tiles, pieces, addresses, roots, wanted, sample, counts, capacity,
     rank: tl.constexpr, sampled: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
     """partial[tile, f] = sum over some rows of left[f] . (gradient right[f])."""
     tile = tl.program_id(0).to(tl.int64)
-    piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 7 + 5)
+    piece, layer = _piece(tiles, pieces)
     if tl.load(wanted + layer) == 0:
         return
     height = tl.load(pieces + piece * 7 + 3)
-    width = tl.load(pieces + piece * 7 + 4)
-    if aligned:
-        width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
+    width = _width(pieces, piece, aligned)
+    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
     right = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
     left = _matrix(tl.load(pieces + piece * 7 + 2), dtype, False)
     root = tl.load(roots + layer)
@@ -125,20 +182,17 @@ def factored_dots(
 
 @triton.jit
 def dense_dots(
-    partial, tiles, pieces, roots, wanted, sample, counts, capacity,
+    partial, tiles, pieces, addresses, roots, wanted, sample, counts, capacity,
     sampled: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr,
     COLUMNS: tl.constexpr, FACTORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """partial[tile, k] = direction k . gradient over some columns, for the FACTORS directions of the tile."""
     tile = tl.program_id(0).to(tl.int64)
-    piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 7 + 5)
+    piece, layer = _piece(tiles, pieces)
     if tl.load(wanted + layer) == 0:
         return
-    width = tl.load(pieces + piece * 7 + 4)
-    if aligned:
-        width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
+    width = _width(pieces, piece, aligned)
+    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
     directions = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
     root = tl.load(roots + layer)
     columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
@@ -185,8 +239,7 @@ def scaled_lefts(
 ):  # fmt: skip
     """Left factors times the weights of their directions, a row of factors for every row of the gradient."""
     tile = tl.program_id(0).to(tl.int64)
-    piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 7 + 5)
+    piece, layer = _piece(tiles, pieces)
     if tl.load(actions + layer) != 1:
         return
     height = tl.load(pieces + piece * 7 + 3)
@@ -205,22 +258,19 @@ def scaled_lefts(
 
 @triton.jit
 def factored_update(
-    tiles, pieces, actions, scales, counts, pitch,
+    tiles, pieces, addresses, actions, scales, counts, pitch,
     rank: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
     """gradient -= norm * scaled left factors times right factors, or 0, or untouched."""
     tile = tl.program_id(0).to(tl.int64)
-    piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 7 + 5)
+    piece, layer = _piece(tiles, pieces)
     action = tl.load(actions + layer)
     if action == 0:
         return
     height = tl.load(pieces + piece * 7 + 3)
-    width = tl.load(pieces + piece * 7 + 4)
-    if aligned:
-        width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
+    width = _width(pieces, piece, aligned)
+    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
     rows = (tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)).to(tl.int64)
     columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
     there, inside = rows < height, columns < width
@@ -252,20 +302,17 @@ def factored_update(
 
 @triton.jit
 def dense_update(
-    tiles, pieces, actions, scales, weights, counts, capacity,
+    tiles, pieces, addresses, actions, scales, weights, counts, capacity,
     dtype: tl.constexpr, aligned: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """gradient -= norm * sum over k of weight[k] direction[k], or 0, or untouched."""
     tile = tl.program_id(0).to(tl.int64)
-    piece = tl.load(tiles + tile * 4).to(tl.int64)
-    layer = tl.load(pieces + piece * 7 + 5)
+    piece, layer = _piece(tiles, pieces)
     action = tl.load(actions + layer)
     if action == 0:
         return
-    width = tl.load(pieces + piece * 7 + 4)
-    if aligned:
-        width = tl.multiple_of(width, 4)
-    gradient = _matrix(tl.load(pieces + piece * 7), tl.float32, aligned)
+    width = _width(pieces, piece, aligned)
+    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
     columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
     inside = columns < width
     if action == 2:

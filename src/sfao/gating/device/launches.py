@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sfao.gating.device import kernels
 from sfao.gating.device.tables import (
-    PIECE,
     Kind,
     Piece,
     Tiling,
@@ -19,7 +18,6 @@ from sfao.gating.device.tables import (
     left_tiles,
     update_tiles,
 )
-from sfao.gating.transfer import send
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 # How products are made and how large tiles are, found by trying on an H200 (WRN-28-10, 200 directions of rank 1).
@@ -40,55 +38,51 @@ ENTRIES = 8192
 class Norms:
     """Norms of the gradients of layers, wherever they lie and however large or small their entries are."""
 
-    def __init__(self, gradients: Sequence[Tensor], layers: Sequence[int], rest: Sequence[int]) -> None:
+    def __init__(
+        self, gradients: Sequence[Tensor], addresses: Tensor, layers: Sequence[int], rest: Sequence[int]
+    ) -> None:
         """`layers` says to which layer each gradient belongs, `rest` which ones, by number, no other launch reaches."""
-        self._entries = [gradient.numel() for gradient in gradients]
-        self._layers, self._rest = list(layers), list(rest)
-        device = gradients[0].device
-        self._table = torch.zeros(len(gradients), 3, dtype=torch.int64, device=device)
-        self._rest_table = torch.zeros(len(self._rest), 3, dtype=torch.int64, device=device)
-        self._tiles = entry_tiles(self._entries, ENTRIES, device)
-        self._rest_tiles = entry_tiles([self._entries[number] for number in self._rest], ENTRIES, device)
-        self._segments = layer_segments(self._entries, self._layers, ENTRIES, device)
+        entries, device = [gradient.numel() for gradient in gradients], addresses.device
+        self._addresses = addresses
+        self._sizes = torch.tensor(entries).to(device)
+        self._tiles = entry_tiles(dict(enumerate(entries)), ENTRIES, device)
+        self._rest_tiles = entry_tiles({number: entries[number] for number in rest}, ENTRIES, device)
+        self._segments = layer_segments(entries, layers, ENTRIES, device)
         self._partial = torch.empty(len(self._tiles), dtype=torch.float64, device=device)
-        self.point_at([gradient.data_ptr() for gradient in gradients])
-
-    def point_at(self, addresses: Sequence[int]) -> None:
-        rows = [list(row) for row in zip(addresses, self._entries, self._layers, strict=True)]
-        send(torch.tensor(rows, dtype=torch.int64), self._table)
-        if self._rest:
-            send(torch.tensor([rows[number] for number in self._rest], dtype=torch.int64), self._rest_table)
 
     def norms(self) -> Tensor:
         """One a layer, in float64; not finite if an entry is not."""
         sums = torch.empty(len(self._segments), dtype=torch.float64, device=self._partial.device)
-        kernels.squares[(len(self._tiles),)](self._partial, self._tiles, self._table, ENTRIES=ENTRIES, num_warps=8)
+        kernels.squares[(len(self._tiles),)](
+            self._partial, self._tiles, self._addresses, self._sizes, ENTRIES=ENTRIES, num_warps=8
+        )
         kernels.layer_sums[(len(self._segments),)](sums, self._partial, self._segments, TILES=256)
         return sums.sqrt()
 
     def clear_rest(self, sound: Tensor) -> None:
         """Zero the gradients of the rest, unless all is sound."""
-        if self._rest:
-            kernels.cleared[(len(self._rest_tiles),)](self._rest_tiles, self._rest_table, sound.int(), ENTRIES=ENTRIES)
+        if len(self._rest_tiles):
+            kernels.cleared[(len(self._rest_tiles),)](
+                self._rest_tiles, self._addresses, self._sizes, sound.int(), ENTRIES=ENTRIES
+            )
 
 
 class Launches:
     """What is done with the pieces of one kind: inner products with a sample or with all, and the update."""
 
     def __init__(
-        self, kind: Kind, pieces: Sequence[Piece], addresses: Sequence[int], held: Sequence[int], sampled: Sequence[int]
+        self, kind: Kind, pieces: Sequence[Piece], addresses: Tensor, held: Sequence[int], sampled: Sequence[int]
     ) -> None:
         """`held` directions are in each layer, of which `sampled` are looked at first."""
         self.kind = kind
         self._pieces = list(pieces)
-        self._device = pieces[0].right.device
+        self._addresses, self._device = addresses, addresses.device
         self._held, self._sampled = self._column(held), self._column(sampled)
         self._capacity = max(held)
-        self._table = torch.zeros(len(self._pieces), len(PIECE), dtype=torch.int64, device=self._device)
         self._pitch = -(-self._capacity * kind.rank // SCALED_PITCH) * SCALED_PITCH
         self._scaled = self._room_for_scaled_lefts() if kind.factored else {}
         self._left_tiles = left_tiles(self._pieces, self._pitch, LEFT_ROWS, LEFT_FACTORS, self._device)
-        self.point_at(addresses)
+        self._table = torch.tensor([piece.row(self._scaled_address(piece)) for piece in self._pieces]).to(self._device)
         self._dots = torch.zeros(len(held), self._capacity * kind.rank, dtype=torch.float64, device=self._device)
         self._all = self._tiling(held)
         self._some = self._tiling(sampled)
@@ -96,11 +90,6 @@ class Launches:
         self._updates = update_tiles(self._pieces, rows, columns, self._device)
         entries = max(len(tiling.tiles) * tiling.step for tiling in (self._all, self._some))
         self._partial = torch.empty(entries, dtype=torch.float32, device=self._device)
-
-    def point_at(self, addresses: Sequence[int]) -> None:
-        """Let the gradients be at these addresses from now on."""
-        rows = [piece.row(addresses[piece.gradient], self._scaled_address(piece)) for piece in self._pieces]
-        send(torch.tensor(rows, dtype=torch.int64), self._table)
 
     def _room_for_scaled_lefts(self) -> dict[int, Tensor]:
         """{address of left factors: where they go when scaled}"""
@@ -119,7 +108,8 @@ class Launches:
         counts = self._held if sample is None else self._sampled
         index = counts if sample is None else sample
         kind, grid = self.kind, (len(tiling.tiles),)
-        shared = (self._partial, tiling.tiles, self._table, roots, wanted, index, counts, self._capacity)
+        where = (self._partial, tiling.tiles, self._table, self._addresses)
+        shared = (*where, roots, wanted, index, counts, self._capacity)
         common = {"sampled": sample is not None, "dtype": DTYPES[kind.dtype], "aligned": kind.aligned}
         if kind.factored:
             kernels.factored_dots[grid](
@@ -150,14 +140,14 @@ class Launches:
                 rank=kind.rank, dtype=dtype, ROWS=LEFT_ROWS, FACTORS=LEFT_FACTORS,
             )  # fmt: skip
             kernels.factored_update[grid](
-                self._updates, self._table, actions, scales, self._held, self._pitch,
+                self._updates, self._table, self._addresses, actions, scales, self._held, self._pitch,
                 rank=kind.rank, precision=UPDATE_PRECISION, dtype=dtype, aligned=kind.aligned,
                 ROWS=UPDATE_ROWS, COLUMNS=UPDATE_COLUMNS, FACTORS=UPDATE_FACTORS,
                 num_warps=UPDATE_WARPS, num_stages=UPDATE_STAGES,
             )  # fmt: skip
         else:
             kernels.dense_update[grid](
-                self._updates, self._table, actions, scales, weights, self._held, self._capacity,
+                self._updates, self._table, self._addresses, actions, scales, weights, self._held, self._capacity,
                 dtype=dtype, aligned=kind.aligned, COLUMNS=DENSE_COLUMNS, GROUP=DENSE_GROUP, num_warps=4,
             )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Which part of which gradient every program of a kernel works on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -12,7 +12,7 @@ from sfao.gating.factored import FactoredBlock
 
 #: What a row of the table of pieces holds, and of the table of tiles: where each tile starts. The kernels, which see no
 #: globals, have the numbers of these columns written out.
-PIECE = ("gradient", "right factors or directions", "left factors", "rows", "columns", "layer", "scaled left factors")
+PIECE = ("gradient's number", "right factors or directions", "left factors", "rows", "columns", "layer", "scaled lefts")
 TILE = ("piece", "row", "column", "factor or direction")
 #: Entries that a vectorised load takes at once, in any dtype that directions are held in.
 ALIGNED_ENTRIES = 8
@@ -47,9 +47,9 @@ class Piece:
         )
         return Kind(self.left is not None, rank, self.right.dtype, aligned)
 
-    def row(self, address: int, scaled: int) -> list[int]:
+    def row(self, scaled: int) -> list[int]:
         left = 0 if self.left is None else self.left.data_ptr()
-        return [address, self.right.data_ptr(), left, self.rows, self.columns, self.layer, scaled]
+        return [self.gradient, self.right.data_ptr(), left, self.rows, self.columns, self.layer, scaled]
 
 
 def pieces_of(layer: int, block: Block, gradients: Sequence[int | None]) -> Iterator[Piece]:
@@ -113,9 +113,9 @@ def left_tiles(pieces: Sequence[Piece], factors: int, rows: int, step: int, devi
     return _table(tiles, len(TILE), device)
 
 
-def entry_tiles(entries: Sequence[int], step: int, device: torch.device) -> Tensor:
-    """Tiles (gradient, first entry) over gradients of so many entries, in their order."""
-    return _table([[n, first] for n, count in enumerate(entries) for first in range(0, count, step)], 2, device)
+def entry_tiles(entries: Mapping[int, int], step: int, device: torch.device) -> Tensor:
+    """Tiles (gradient, first entry) over gradients, by number, of so many entries, in their order."""
+    return _table([[n, first] for n, count in entries.items() for first in range(0, count, step)], 2, device)
 
 
 def layer_segments(entries: Sequence[int], layers: Sequence[int], step: int, device: torch.device) -> Tensor:

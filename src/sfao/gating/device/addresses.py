@@ -1,0 +1,26 @@
+"""Where the gradients lie: a table on the device that all kernels read."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sfao.gating.device import kernels
+
+#: Addresses that one launch of `kernels.pointed` takes.
+AT_ONCE = 8
+
+
+class Addresses:
+    """Kept up to date by kernels alone: copies from the host could not be captured in a graph."""
+
+    def __init__(self, gradients: Sequence[Tensor]) -> None:
+        self.table = torch.zeros(len(gradients), dtype=torch.int64, device=gradients[0].device)
+        self.point_at([gradient.data_ptr() for gradient in gradients])
+
+    def point_at(self, addresses: Sequence[int]) -> None:
+        """Let the gradients be at these addresses from now on."""
+        for first in range(0, len(addresses), AT_ONCE):
+            some = list(addresses[first : first + AT_ONCE])
+            some += some[-1:] * (AT_ONCE - len(some))
+            kernels.pointed[(1,)](self.table, first, len(addresses), *some, num_warps=1)

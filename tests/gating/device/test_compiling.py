@@ -1,0 +1,14 @@
+"""That every kernel compiles for the GPUs it is meant for, which the interpreter does not show."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_kernel_compiles():
+    command = [sys.executable, "-m", "tests.gating.device.compiling", "80", "90"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {"factored_dots", "factored_update", "dense_update", "sampled", "pointed"} <= set(done.stdout.split())
