@@ -118,6 +118,8 @@ def test_what_is_too_large_is_said_to_be_left_out(tmp_path):
         (["--rank", "-1"], "`rank` must be whole numbers of at least 1"),
         (["--memory-dtype", "float16"], "`memory-dtype` must be one of float32, bfloat16, got 'float16'"),
         (["--decisions", "project,reject"], "`decisions` must be one of project, accept, discard, mix, got 'reject'"),
+        (["--graph"], "`graph` needs a CUDA device, got 'cpu'"),
+        (["--compile", "loss"], "`compile` must be one of model, step, got 'loss'"),
         (["--autocast", "float16"], "`autocast` must be one of bfloat16, got 'float16'"),
         (["--max-memory", "much"], "`max-memory` must be a size such as '4GB' or a number of bytes, got 'much'"),
         (["--max-memory", "1kB"], "`max-memory` must let at least one case be measured, got '1kB'"),

@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 
 from sfao.bench.cases import DECISIONS, SUBJECTS, Subject
-from sfao.bench.training import AUTOCAST, Setting
+from sfao.bench.training import AUTOCAST, COMPILED, Setting
 from sfao.experiment.device import usable_device
 from sfao.experiment.errors import ConfigError
 from sfao.gating.budget import parse_bytes
@@ -20,6 +20,7 @@ KNOWN = {
     "storage": CHOICES["storage"],
     "memory-dtype": CHOICES["memory_dtype"],
     "autocast": tuple(AUTOCAST),
+    "compile": COMPILED,
     "model": tuple(SUBJECTS),
 }
 
@@ -45,14 +46,22 @@ def samples(text: str) -> tuple[int | None, ...]:
 
 
 def setting(
-    device: str, batch_size: int, *, channels_last: bool = False, autocast: str | None = None, compile: bool = False
+    device: str,
+    batch_size: int,
+    *,
+    channels_last: bool = False,
+    autocast: str | None = None,
+    compile: tuple[str, ...] = (),
+    graph: bool = False,
 ) -> Setting:
     if autocast is not None:
         one_of("autocast", autocast)
     usable = as_config_error(lambda: usable_device(device))
     if usable.type not in ("cpu", "cuda"):
         raise ConfigError(f"`device` must be cpu or cuda, got {device!r}")
-    return Setting(usable, batch_size, channels_last, autocast, compile)
+    if graph and usable.type != "cuda":
+        raise ConfigError(f"`graph` needs a CUDA device, got {device!r}")
+    return Setting(usable, batch_size, channels_last, autocast, compile, graph)
 
 
 def most_bytes(text: str | None, device: torch.device) -> int:

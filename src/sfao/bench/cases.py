@@ -95,6 +95,8 @@ class Sweep:
     storages: tuple[Storage, ...] = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"))
     decisions: tuple[str, ...] = DECISIONS
     widths: bool = True
+    #: Whether the released code's loop is measured too.
+    released: bool = True
     #: Cases that would hold more are left out.
     most_bytes: int = 10**9
 
@@ -168,7 +170,7 @@ def _group(
     released: bool = True,
 ) -> Group:
     cases = [Case(model)]
-    if released and decisions == "project":
+    if released and sweep.released and decisions == "project":
         cases.append(Case(model, directions))
     cases += [Case(model, directions, storage, samples, decisions) for storage in sweep.storages]
     return Group(f"{model}, {title}", tuple(cases))

@@ -64,6 +64,8 @@ def measure(sweep: Sweep, setting: Setting, effort: Effort, progress: Progress =
     groups, left_out = plan(sweep)
     before = load()
     rows = []
+    # Shapes stay as they are: let the fastest convolutions be found, for all alike.
+    torch.backends.cudnn.benchmark = setting.device.type == "cuda"
     for number, group in enumerate(groups):
         progress(group.title, number, len(groups))
         rows += measure_group(group, setting, effort)

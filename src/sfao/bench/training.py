@@ -1,6 +1,6 @@
 """A training step of a case: model, optimizer with a full memory, and batches that are random."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle
@@ -16,6 +16,8 @@ from sfao.bench.released import ReleasedLoop
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
 
+Batch = tuple[Tensor, Tensor]
+
 #: Different batches, so that gradients and with them decisions differ from step to step.
 BATCHES = 8
 THRESHOLDS = {
@@ -24,6 +26,9 @@ THRESHOLDS = {
     "discard": {"accept_above": 1.0, "discard_below": 1.0},
 }
 AUTOCAST = {"bfloat16": torch.bfloat16}
+COMPILED = ("model", "step")
+#: Steps before one is captured: they compile, and leave in memory what the graph will find there.
+BEFORE_CAPTURE = 4
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,17 @@ class Setting:
     batch_size: int = 32
     channels_last: bool = False
     autocast: str | None = None
-    compile: bool = False
+    #: What is compiled: the model, the optimizer's step.
+    compile: tuple[str, ...] = ()
+    #: Whether the whole step is captured as a CUDA graph and replayed.
+    graph: bool = False
 
     def __str__(self) -> str:
         said = [str(self.device), f"batch {self.batch_size}"]
         said += ["channels last"] * self.channels_last
         said += [f"{self.autocast} autocast"] if self.autocast else []
-        said += ["model compiled"] * self.compile
+        said += [f"{' and '.join(self.compile)} compiled"] if self.compile else []
+        said += ["the whole step a CUDA graph"] * self.graph
         if self.device.type == "cuda":
             said.append(f"TF32 {'on' if torch.backends.cudnn.allow_tf32 else 'off'} in convolutions")
         return ", ".join(said)
@@ -52,6 +61,8 @@ class Training:
     def __init__(self, case: Case, setting: Setting) -> None:
         self.model = _placed(subject(case.model), setting)
         self.optimizer = _optimizer(case, self.model, setting.device)
+        if "step" in setting.compile:
+            self.optimizer.step = torch.compile(self.optimizer.step)  # type: ignore[method-assign, assignment]
         self.step = training_step(self.model, self.optimizer, subject(case.model), setting)
         if case.decisions == "mix":
             self._project_once()
@@ -118,18 +129,60 @@ def mixing_thresholds(size: int, samples: int) -> dict[str, float]:
 def training_step(model: nn.Module, optimizer: torch.optim.Optimizer, of: Subject, setting: Setting) -> Step:
     batches = random_batches(of, setting)
 
-    def step() -> None:
-        inputs, targets = next(batches)
-        optimizer.zero_grad()
+    def train(inputs: Tensor, targets: Tensor) -> None:
         with precision(setting):
             loss = cross_entropy(model(inputs), targets)
         loss.backward()
         optimizer.step()
 
-    return step
+    def step() -> None:
+        optimizer.zero_grad()
+        train(*next(batches))
+
+    return GraphedStep(train, optimizer, batches) if setting.graph else step
 
 
-def random_batches(of: Subject, setting: Setting) -> Iterator[tuple[Tensor, Tensor]]:
+class GraphedStep:
+    """A training step that is captured as a CUDA graph after a few calls, and replayed from then on."""
+
+    def __init__(
+        self, train: Callable[[Tensor, Tensor], None], optimizer: torch.optim.Optimizer, batches: Iterator[Batch]
+    ) -> None:
+        self._train, self._optimizer, self._batches = train, optimizer, batches
+        self._inputs, self._targets = (part.clone() for part in next(batches))
+        self._stream = torch.cuda.Stream()
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        inputs, targets = next(self._batches)
+        self._inputs.copy_(inputs)
+        self._targets.copy_(targets)
+        if self._graph is None and self._calls == BEFORE_CAPTURE:
+            self._graph = self._captured()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._before()
+        self._calls += 1
+
+    def _before(self) -> None:
+        """Beside the stream that others are on, as capturing will be."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._optimizer.zero_grad()
+            self._train(self._inputs, self._targets)
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        self._optimizer.zero_grad()
+        with torch.cuda.graph(graph):
+            self._train(self._inputs, self._targets)
+        return graph
+
+
+def random_batches(of: Subject, setting: Setting) -> Iterator[Batch]:
     generator = torch.Generator().manual_seed(0)
     batches = []
     for _ in range(BATCHES):
@@ -144,14 +197,15 @@ def random_batches(of: Subject, setting: Setting) -> Iterator[tuple[Tensor, Tens
 def precision(setting: Setting) -> AbstractContextManager[object]:
     if setting.autocast is None:
         return nullcontext()
-    return torch.autocast(setting.device.type, dtype=AUTOCAST[setting.autocast])
+    # What is cached outside of a graph must not be used inside of it.
+    return torch.autocast(setting.device.type, dtype=AUTOCAST[setting.autocast], cache_enabled=not setting.graph)
 
 
 def _placed(of: Subject, setting: Setting) -> nn.Module:
     model = of.build().to(setting.device)
     if setting.channels_last and of.has_images:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if setting.compile:
+    if "model" in setting.compile:
         model.compile()
     return model
 

@@ -10,6 +10,9 @@ import typer
 from sfao.cli.terminal import console, say_json, spoken_errors
 
 if TYPE_CHECKING:
+    import torch
+
+    from sfao.bench.measuring import Effort
     from sfao.bench.results import Progress, Results
 
 #: What each option is when nothing is said, and in a hurry.
@@ -36,7 +39,8 @@ def bench(
     batch_size: Annotated[int, typer.Option(help="Examples a step.", min=1)] = 32,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Images with their channels last.")] = False,
     autocast: Annotated[str | None, typer.Option(help="bfloat16: mixed precision.")] = None,
-    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile the model.")] = False,
+    compiled: Annotated[str | None, typer.Option("--compile", help="model, step: what torch.compile takes.")] = None,
+    graph: Annotated[bool, typer.Option("--graph", help="The whole step as a CUDA graph.")] = False,
     max_memory: Annotated[
         str | None,
         typer.Option(help="Leave out what holds more.", show_default="1GB; on a GPU a third of what is free"),
@@ -59,12 +63,18 @@ def bench(
         from sfao.bench.asked import chosen, counts, most_bytes, one_of, setting
         from sfao.bench.asked import samples as parse_samples
         from sfao.bench.cases import SUBJECTS, Sweep, plan, storages
-        from sfao.bench.measuring import Effort
         from sfao.bench.results import measure
         from sfao.experiment.errors import ConfigError
 
         usual = HURRIED if quick else USUAL
-        trained = setting(device, batch_size, channels_last=channels_last, autocast=autocast, compile=compiled)
+        trained = setting(
+            device,
+            batch_size,
+            channels_last=channels_last,
+            autocast=autocast,
+            compile=chosen("compile", compiled) if compiled else (),
+            graph=graph,
+        )
         everything = list(SUBJECTS) if trained.device.type == "cuda" else ["mlp", "cnn"]
         sweep = Sweep(
             models=tuple(dict.fromkeys(one_of("model", name) for name in model or (["mlp"] if quick else everything))),
@@ -74,6 +84,7 @@ def bench(
             decisions=chosen("decisions", decisions or usual["decisions"]),
             widths=not quick,
             most_bytes=most_bytes(max_memory, trained.device),
+            released=not graph,  # its loop reads every cosine on the host
         )
         check_folder(out)
         if not plan(sweep)[0]:
@@ -81,9 +92,17 @@ def bench(
         if threads:
             torch.set_num_threads(threads)
         with bar(shown=not (quiet or as_json)) as progress:
-            results = measure(sweep, trained, Effort(turns=3, seconds=0.5) if quick else Effort(), progress)
+            results = measure(sweep, trained, effort(trained.device, quick), progress)
         written = write(results, out)
         tell(results, written, quiet, as_json)
+
+
+def effort(device: "torch.device", quick: bool) -> "Effort":
+    from sfao.bench.measuring import Effort
+
+    # On a GPU the first steps compile, capture and choose among convolutions.
+    warm_up = 8 if device.type == "cuda" else 3
+    return Effort(turns=3, seconds=0.5, warm_up=warm_up) if quick else Effort(warm_up=warm_up)
 
 
 def check_folder(out: Path) -> None:

@@ -15,10 +15,17 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 import sfao
-from sfao.gating.device import kernels
+from sfao.gating.device import kernels, layer_kernels
 from sfao.gating.device.engine import DeviceGate, Member
 
-TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64"}
+TYPES = {
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.bfloat16: "bf16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bool: "i1",
+}
 #: Options of a launch, not arguments of a kernel.
 OPTIONS = ("num_warps", "num_stages", "grid", "warmup")
 
@@ -78,7 +85,8 @@ def main() -> None:
     for capability in map(int, sys.argv[1:]):
         compiled = recorder.compile(capability)
     print(*sorted(compiled))
-    launched = {name for name, value in vars(kernels).items() if isinstance(value, JITFunction) and name[0] != "_"}
+    named = {**vars(kernels), **vars(layer_kernels)}
+    launched = {name for name, value in named.items() if isinstance(value, JITFunction) and name[0] != "_"}
     sys.exit(f"never launched: {launched - compiled}" if launched - compiled else 0)
 
 

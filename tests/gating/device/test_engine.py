@@ -8,6 +8,7 @@ from sfao.gating.decision import ACCEPTED, DISCARDED, PROJECTED, ZERO
 from sfao.gating.layout import as_matrices, layouts
 from sfao.gating.memory import Memory, make_block
 from sfao.gating.options import DEFAULTS
+from sfao.gating.similarity import Sampler
 from sfao.optim.gradients import norm
 from tests.on_device import DEVICE, engine
 
@@ -107,3 +108,15 @@ def test_a_projection_that_is_not_linear_is_refused():
 def test_directions_that_depend_more_on_each_other_need_more_passes():
     assert [engine._repeats(smallest) for smallest in (1.0, 1e-2, 1e-4, 3e-6, 1e-9)] == [1, 2, 3, 12, 12]
     assert engine.MAX_PASSES == 12
+
+
+@pytest.mark.parametrize("seed", [0, 7919, 2**63 - 1])
+def test_samples_are_those_of_the_host(seed):
+    memory, (gradients,) = memory_of(random(17)), random(1)
+    memory.sampler = Sampler(seed, turn=1000)
+    expected = Sampler(seed, turn=1000)
+    gate = gate_over(memory, gradients, samples=5, accept_above=-1, discard_below=-1)
+    for _ in range(30):
+        gate.run()
+        assert gate._sample[0, :5].tolist() == expected.draw(17, 5).tolist()
+    assert gate.turns.tolist() == [1030]

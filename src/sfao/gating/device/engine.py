@@ -9,10 +9,8 @@ import torch
 import triton
 from torch import Tensor
 
-from sfao.gating.decision import ACCEPTED, DISCARDED, PROJECTED, ZERO, decision_code
-from sfao.gating.device import kernels
+from sfao.gating.device import layer_kernels
 from sfao.gating.device.addresses import Addresses
-from sfao.gating.device.kernels import CLEAR, KEEP, PROJECT
 from sfao.gating.device.launches import Launches, Norms
 from sfao.gating.device.tables import Kind, Piece, pieces_of
 from sfao.gating.memory import ORTHOGONALITY, Memory
@@ -22,8 +20,10 @@ from sfao.gating.transfer import send
 
 #: What one pass leaves of a direction, relative to what it removed, divided by the smallest singular value.
 PASS_ERROR = 1e-6
+ROUNDING = torch.finfo(torch.float32).eps
 MAX_PASSES = 12
-SMALLEST = 1e-300
+#: What kernels of one layer take of its directions at a time.
+PLACES = 256
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,31 @@ class DeviceGate:
         self._addresses = Addresses(gradients)
         self._launches, rest = self._make_launches(members, held, gradients)
         self._norms = Norms(gradients, self._addresses.table, owners, rest)
-        self._remembers = self._column([count > 0 for count in held])
-        self._looked_at = self._column([some == count for some, count in zip(self._sampled, held, strict=True)])
-        self._sample_mask = torch.arange(capacity, device=self.device) < self._column(self._sampled)[:, None]
-        self._sample = torch.arange(capacity, dtype=torch.int32).repeat(layers, 1).to(self.device)
         self._held, self._samples = self._column(held), self._column(self._sampled)
+        self._sample = torch.arange(capacity, dtype=torch.int32).repeat(layers, 1).to(self.device)
         self._seeds = self._column([member.memory.sampler.seed for member in members])
         #: How often each layer has drawn a sample; see `similarity.Sampler`.
         self.turns = self._column([member.memory.sampler.turn for member in members])
-        self._inverse_norms = torch.zeros(layers, capacity, dtype=torch.float64, device=self.device)
+        self._inverse_norms = self._zeros(layers, capacity, dtype=torch.float64)
         self._spans_all = self._column([False] * layers)
         self._first, self._second, self.passes = self._solvers(members, capacity)
-        self.thresholds = torch.zeros(layers, 3, dtype=torch.float64, device=self.device)
+        self.thresholds = self._zeros(layers, 3, dtype=torch.float64)
         self.follow_thresholds()
         self._absolute = self._column([member.options["cosine"] == "absolute" for member in members])
+        self._roots, self._scales = self._zeros(layers), self._zeros(layers)
+        self._looking, self._projecting, self._again, self._actions = self._zeros(4, layers, dtype=torch.int32).unbind()
+        self._weights = self._zeros(layers, capacity)
         #: What the last run saw and did: a code a layer, the cosine that decided, the norms, whether all was finite.
-        self.codes = torch.zeros(layers, dtype=torch.int64, device=self.device)
-        self.cosines = torch.zeros(layers, dtype=torch.float64, device=self.device)
-        self.norms = torch.zeros(layers, dtype=torch.float64, device=self.device)
+        self.codes = self._zeros(layers, dtype=torch.int64)
+        self.cosines = self._zeros(layers, dtype=torch.float64)
+        self.norms = self._zeros(layers, dtype=torch.float64)
         self.sound = torch.ones((), dtype=torch.bool, device=self.device)
-        #: Decisions counted since this gate was made, and the first step whose gradient was not finite, by layer.
-        self.counts = torch.zeros(layers, 4, dtype=torch.int64, device=self.device)
-        self.broken = torch.zeros(layers, dtype=torch.bool, device=self.device)
+        #: Decisions counted since this gate was made, and whose gradients were not finite in some step.
+        self.counts = self._zeros(layers, 4, dtype=torch.int64)
+        self.broken = self._zeros(layers, dtype=torch.bool)
         #: Whether the memories have changed since, and whether `run` was replayed all the same.
-        self._retired = torch.zeros((), dtype=torch.bool, device=self.device)
-        self.stale = torch.zeros((), dtype=torch.bool, device=self.device)
+        self._retired = self._zeros(1, dtype=torch.bool)
+        self.stale = self._zeros(1, dtype=torch.bool)
 
     # -- Every step ------------------------------------------------------------------------------------
 
@@ -99,88 +99,58 @@ class DeviceGate:
 
     def run(self) -> None:
         """Decide on every layer and make its gradient the update; if one is not finite, make all of them zero."""
-        norms = self._norms.norms()
-        finite = norms.isfinite()
-        sound = finite.all() & ~self._retired
-        zero = norms < SMALLEST
-        roots = torch.where(zero | ~finite, 0.0, norms.rsqrt()).float()
-        scales = norms.sqrt().float()
-
-        looking = (self._remembers & ~zero & sound).int()
+        self._norms.measure(self.norms, self._roots, self._scales, self._looking, self._held)
         if self._draws:
-            self._draw(looking)
-        cosines = self._dots(roots, looking, self._sample if self._draws else None)
-        largest, smallest = self._extremes(cosines)
-        accept, discard, strict = self.thresholds.unbind(1)
-        codes = decision_code(largest, smallest, accept, discard, strict)
-        codes = torch.where(zero, ZERO, torch.where(self._remembers, codes, ACCEPTED))
-        projecting = (codes == PROJECTED) & sound
-
-        dots = cosines
-        if self._draws:
-            dots = torch.where(
-                self._looked_at[:, None], cosines, self._dots(roots, (projecting & ~self._looked_at).int())
-            )
-        weights = self._weights(dots, projecting)
-        cleared = (codes == DISCARDED) | (projecting & self._spans_all) | ~sound
-        actions = torch.where(cleared, CLEAR, torch.where(projecting, PROJECT, KEEP)).int()
-        self._update(actions, scales, weights)
-        again = projecting & ~cleared & self._rounds(dots, weights)
+            self._draw()
+        cosines = self._dots(self._looking, self._sample if self._draws else None)
+        self._decide(cosines)
+        dots = self._dots(self._projecting) if self._draws else cosines
+        self._update(dots, self._projecting, first=True)
         for _ in range(self.passes):
-            weights = self._weights(self._dots(roots, again.int()), again)
-            self._update(torch.where(again, PROJECT, KEEP).int(), scales, weights)
-        self._norms.clear_rest(sound)
+            self._update(self._dots(self._again), self._again, first=False)
+        self._norms.clear_rest(self.sound)
 
-        self.sound.copy_(sound)
-        self.norms.copy_(norms)
-        self.cosines.copy_(largest)
-        self.codes.copy_(codes)
-        self.broken |= ~finite
-        self.stale |= self._retired
-        self.counts += torch.nn.functional.one_hot(codes, 4) * sound
-
-    def _draw(self, looking: Tensor) -> None:
-        kernels.sampled[(len(self._sample),)](
-            self._sample, self.turns, self._seeds, self._held, self._samples, looking, self._sample.shape[1],
+    def _draw(self) -> None:
+        layers, capacity = self._sample.shape
+        layer_kernels.drawn[(layers,)](
+            self._sample, self.turns, self._seeds, self._held, self._samples, self._looking, capacity,
             PLACES=triton.next_power_of_2(max(self._sampled)), num_warps=1,
         )  # fmt: skip
 
-    def _dots(self, roots: Tensor, wanted: Tensor, sample: Tensor | None = None) -> Tensor:
-        parts = [launches.dots(roots, wanted, sample) for launches in self._launches]
-        if not parts:
-            return self._inverse_norms
-        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0].clone()
-
-    def _update(self, actions: Tensor, scales: Tensor, weights: Tensor) -> None:
+    def _dots(self, wanted: Tensor, sample: Tensor | None = None) -> Tensor:
+        """Inner products of the wanted gradients, at norm 1, with the directions of the sample, or with all."""
         for launches in self._launches:
-            launches.update(actions, scales, weights)
+            launches.dots(self._roots, wanted, sample)
+        return self._parts.sum((0, 3))
 
-    def _extremes(self, dots: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest cosine, signed or absolute, and the smallest signed one, of the directions looked at."""
-        inverse = self._inverse_norms.gather(1, self._sample.long()) if self._draws else self._inverse_norms
-        cosines = (dots * inverse).clamp(-1.0, 1.0)
-        counted = self._sample_mask & (inverse > 0)
-        none = ~counted.any(1)
-        smallest = cosines.masked_fill(~counted, 2.0).amin(1)
-        largest = cosines.masked_fill(~counted, -2.0).amax(1)
-        largest = torch.where(self._absolute, torch.maximum(largest, -smallest), largest)
-        return largest.masked_fill(none, 1.0), smallest.masked_fill(none, 1.0)
+    def _decide(self, cosines: Tensor) -> None:
+        layers, capacity = self._sample.shape
+        layer_kernels.decided[(layers,)](
+            self.codes, self.cosines, self._projecting, self.sound, self.counts, self.broken, self.stale, self.turns,
+            self.norms, cosines, self._inverse_norms, self._sample, self._held, self._samples,
+            self.thresholds, self._absolute, self._retired, layers, capacity,
+            sampled=self._draws, LAYERS=triton.next_power_of_2(layers), PLACES=PLACES,
+        )  # fmt: skip
 
-    def _weights(self, dots: Tensor, wanted: Tensor) -> Tensor:
-        """The weights of the directions in the projections that are wanted, 0 elsewhere."""
-        solved = torch.bmm(self._second, torch.bmm(self._first, dots[:, :, None]))[:, :, 0]
-        return torch.where(wanted[:, None], solved, 0.0).float()
-
-    def _rounds(self, dots: Tensor, weights: Tensor) -> Tensor:
-        """Whether rounding may show in what is left: the gradients have norm 1 here."""
-        left = (1 - (dots * weights).sum(1)).clamp(min=0).sqrt()
-        size = 1 + weights.abs().sum(1)
-        return self._orthogonal & (torch.finfo(torch.float32).eps * size > ORTHOGONALITY * left)
+    def _update(self, dots: Tensor, wanted: Tensor, first: bool) -> None:
+        """Project the wanted gradients, of these inner products; the first time, discard or zero others."""
+        layers, capacity = self._sample.shape
+        solved = torch.bmm(self._second, torch.bmm(self._first, dots[:, :, None]))
+        layer_kernels.weighed[(layers,)](
+            self._weights, self._actions, self._again, solved, dots, self.codes, wanted, self.sound,
+            self._spans_all, self._orthogonal, capacity,
+            first=first, rounding=ROUNDING, tolerance=ORTHOGONALITY, PLACES=PLACES,
+        )  # fmt: skip
+        for launches in self._launches:
+            launches.update(self._actions, self._scales, self._weights)
 
     # -- Once ------------------------------------------------------------------------------------------
 
     def _column(self, values: Sequence[Any]) -> Tensor:
         return torch.tensor(values).to(self.device)
+
+    def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def _make_launches(
         self, members: Sequence[Member], held: list[int], gradients: list[Tensor]
@@ -198,8 +168,12 @@ class DeviceGate:
                 for piece in pieces_of(layer, block, part):
                     kinds.setdefault(piece.kind(addresses[piece.gradient]), []).append(piece)
                     reached.add(piece.gradient)
-        table = self._addresses.table
-        launches = [Launches(kind, pieces, table, held, self._sampled) for kind, pieces in kinds.items()]
+        most = max((kind.rank for kind in kinds), default=1)
+        self._parts = self._zeros(max(1, len(kinds)), len(held), max(1, *held), most, dtype=torch.float64)
+        launches = [
+            Launches(kind, pieces, self._addresses.table, held, self._sampled, part)
+            for (kind, pieces), part in zip(kinds.items(), self._parts, strict=False)
+        ]
         return launches, [number for number in range(len(gradients)) if number not in reached]
 
     def _solvers(self, members: Sequence[Member], capacity: int) -> tuple[Tensor, Tensor, int]:

@@ -7,15 +7,8 @@ root of the norm, which is in the range of float32 where the inverse may not be;
 twice by the root.
 """
 
-from types import FunctionType
-
 import triton
 import triton.language as tl
-
-from sfao.gating.similarity import number_below
-
-#: What is to be done with the gradient of a layer.
-KEEP, PROJECT, CLEAR = 0, 1, 2
 
 
 @triton.jit
@@ -65,31 +58,6 @@ def pointed(table, first, count, a, b, c, d, e, f, g, h):
     tl.store(for_number + 7, h, mask=first + 7 < count)
 
 
-# The host's function, with `tl` among its globals, which Triton's interpreter wants to see there.
-_number_below = triton.jit(FunctionType(number_below.__code__, globals()))
-
-
-@triton.jit
-def sampled(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.constexpr):
-    """sample[layer] = what `similarity.Sampler` draws at this turn, where not all directions are looked at."""
-    layer = tl.program_id(0)
-    count = tl.load(held + layer)
-    some = tl.load(samples + layer)
-    if (some >= count) | (tl.load(looking + layer) == 0):
-        return
-    seed = tl.load(seeds + layer)
-    turn = tl.load(turns + layer)
-    places = tl.arange(0, PLACES)
-    chosen = tl.full((PLACES,), -1, dtype=tl.int64)
-    for place in range(some):
-        largest = count - some + place
-        drawn = _number_below(seed, turn, place, largest + 1)
-        taken = tl.max((chosen == drawn).to(tl.int32), axis=0) > 0
-        chosen = tl.where(places == place, tl.where(taken, largest, drawn), chosen)
-    tl.store(sample + layer * capacity + places, chosen.to(tl.int32), mask=places < some)
-    tl.store(turns + layer, turn + 1)
-
-
 @triton.jit
 def squares(partial, tiles, addresses, sizes, ENTRIES: tl.constexpr):
     """partial[tile] = the sum of the squares of some entries of a gradient, in float64: whatever their size."""
@@ -99,19 +67,6 @@ def squares(partial, tiles, addresses, sizes, ENTRIES: tl.constexpr):
     places = tl.load(tiles + tile * 2 + 1) + tl.arange(0, ENTRIES)
     entries = tl.load(gradient + places, mask=places < tl.load(sizes + number), other=0.0).to(tl.float64)
     tl.store(partial + tile, tl.sum(entries * entries, axis=0))
-
-
-@triton.jit
-def layer_sums(sums, partial, segments, TILES: tl.constexpr):
-    """sums[layer] = the sum of its tiles, always in the same order."""
-    layer = tl.program_id(0)
-    begin = tl.load(segments + layer * 2)
-    end = tl.load(segments + layer * 2 + 1)
-    total = tl.zeros((TILES,), dtype=tl.float64)
-    for start in range(begin, end, TILES):
-        numbers = start + tl.arange(0, TILES)
-        total += tl.load(partial + numbers, mask=numbers < end, other=0.0)
-    tl.store(sums + layer, tl.sum(total, axis=0))
 
 
 @triton.jit
@@ -212,8 +167,11 @@ def dense_dots(
 
 
 @triton.jit
-def gathered(dots, partial, segments, wanted, pitch, FACTORS: tl.constexpr, TILES: tl.constexpr):
-    """dots[layer, f] = the sum of a segment of tiles, in float64 and always in the same order."""
+def gathered(
+    dots, partial, segments, wanted, capacity,
+    rank: tl.constexpr, RANKS: tl.constexpr, FACTORS: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """dots[layer, direction, factor] = the sum of a segment of tiles, in float64 and always in the same order."""
     segment = tl.program_id(0).to(tl.int64)
     layer = tl.load(segments + segment * 4)
     if tl.load(wanted + layer) == 0:
@@ -229,7 +187,9 @@ def gathered(dots, partial, segments, wanted, pitch, FACTORS: tl.constexpr, TILE
             partial + numbers[:, None] * FACTORS + factors[None, :], mask=numbers[:, None] < end, other=0.0
         )
         total += tl.sum(values.to(tl.float64), axis=0)
-    tl.store(dots + layer * pitch + first + factors, total, mask=first + factors < pitch)
+    numbers = first + tl.arange(0, FACTORS)
+    places = layer * capacity * RANKS + numbers // rank * RANKS + numbers % rank
+    tl.store(dots + places, total, mask=numbers < capacity * rank)
 
 
 @triton.jit

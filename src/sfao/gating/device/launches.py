@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sfao.gating.device import kernels
+from sfao.gating.device import kernels, layer_kernels
 from sfao.gating.device.tables import (
     Kind,
     Piece,
@@ -50,20 +50,20 @@ class Norms:
         self._segments = layer_segments(entries, layers, ENTRIES, device)
         self._partial = torch.empty(len(self._tiles), dtype=torch.float64, device=device)
 
-    def norms(self) -> Tensor:
-        """One a layer, in float64; not finite if an entry is not."""
-        sums = torch.empty(len(self._segments), dtype=torch.float64, device=self._partial.device)
+    def measure(self, norms: Tensor, roots: Tensor, scales: Tensor, looking: Tensor, held: Tensor) -> None:
+        """Norms, in float64, not finite if an entry is not; their roots and inverse roots; and who is looking."""
         kernels.squares[(len(self._tiles),)](
             self._partial, self._tiles, self._addresses, self._sizes, ENTRIES=ENTRIES, num_warps=8
         )
-        kernels.layer_sums[(len(self._segments),)](sums, self._partial, self._segments, TILES=256)
-        return sums.sqrt()
+        layer_kernels.measured[(len(self._segments),)](
+            norms, roots, scales, looking, self._partial, self._segments, held, TILES=256
+        )
 
     def clear_rest(self, sound: Tensor) -> None:
         """Zero the gradients of the rest, unless all is sound."""
         if len(self._rest_tiles):
             kernels.cleared[(len(self._rest_tiles),)](
-                self._rest_tiles, self._addresses, self._sizes, sound.int(), ENTRIES=ENTRIES
+                self._rest_tiles, self._addresses, self._sizes, sound, ENTRIES=ENTRIES
             )
 
 
@@ -71,9 +71,18 @@ class Launches:
     """What is done with the pieces of one kind: inner products with a sample or with all, and the update."""
 
     def __init__(
-        self, kind: Kind, pieces: Sequence[Piece], addresses: Tensor, held: Sequence[int], sampled: Sequence[int]
+        self,
+        kind: Kind,
+        pieces: Sequence[Piece],
+        addresses: Tensor,
+        held: Sequence[int],
+        sampled: Sequence[int],
+        dots: Tensor,
     ) -> None:
-        """`held` directions are in each layer, of which `sampled` are looked at first."""
+        """`held` directions are in each layer, of which `sampled` are looked at first.
+
+        `dots` (layer x direction x factor) is where inner products go, those of the factors of a direction apart.
+        """
         self.kind = kind
         self._pieces = list(pieces)
         self._addresses, self._device = addresses, addresses.device
@@ -83,7 +92,7 @@ class Launches:
         self._scaled = self._room_for_scaled_lefts() if kind.factored else {}
         self._left_tiles = left_tiles(self._pieces, self._pitch, LEFT_ROWS, LEFT_FACTORS, self._device)
         self._table = torch.tensor([piece.row(self._scaled_address(piece)) for piece in self._pieces]).to(self._device)
-        self._dots = torch.zeros(len(held), self._capacity * kind.rank, dtype=torch.float64, device=self._device)
+        self._dots = dots
         self._all = self._tiling(held)
         self._some = self._tiling(sampled)
         rows, columns = (UPDATE_ROWS, UPDATE_COLUMNS) if kind.factored else (1, DENSE_COLUMNS)
@@ -99,8 +108,8 @@ class Launches:
     def _scaled_address(self, piece: Piece) -> int:
         return self._scaled[piece.left.data_ptr()].data_ptr() if piece.left is not None else 0
 
-    def dots(self, roots: Tensor, wanted: Tensor, sample: Tensor | None = None) -> Tensor:
-        """Inner products of the scaled gradients of the wanted layers, with all directions or with the sample.
+    def dots(self, roots: Tensor, wanted: Tensor, sample: Tensor | None = None) -> None:
+        """Take inner products of the scaled gradients of the wanted layers, with all directions or with the sample.
 
         What is not wanted keeps the value it had.
         """
@@ -122,10 +131,9 @@ class Launches:
                 *shared, **common, COLUMNS=DENSE_COLUMNS, FACTORS=tiling.step, GROUP=DENSE_GROUP, num_warps=4
             )
         kernels.gathered[(len(tiling.segments),)](
-            self._dots, self._partial, tiling.segments, wanted, self._dots.shape[1],
-            FACTORS=tiling.step, TILES=GATHERED_TILES, num_warps=4,
+            self._dots, self._partial, tiling.segments, wanted, self._capacity,
+            rank=kind.rank, RANKS=self._dots.shape[2], FACTORS=tiling.step, TILES=GATHERED_TILES, num_warps=4,
         )  # fmt: skip
-        return self._dots.view(len(self._dots), self._capacity, kind.rank).sum(2) if kind.rank > 1 else self._dots
 
     def update(self, actions: Tensor, scales: Tensor, weights: Tensor) -> None:
         """Project, clear or leave alone the gradients of every layer, as its action says.

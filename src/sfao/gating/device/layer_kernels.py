@@ -1,0 +1,151 @@
+"""Triton kernels that look at one layer each: its norm, its sample, what is decided, and the weights of a projection."""
+
+from types import FunctionType
+
+import triton
+import triton.language as tl
+
+from sfao.gating.decision import accepts, projects
+from sfao.gating.similarity import number_below
+
+#: What is to be done with the gradient of a layer.
+KEEP, PROJECT, CLEAR = 0, 1, 2
+
+# The host's own functions, with `tl` among their globals, where Triton's interpreter wants to see it.
+_number_below, _accepts, _projects = (
+    triton.jit(FunctionType(function.__code__, globals())) for function in (number_below, accepts, projects)
+)
+
+
+@triton.jit
+def measured(norms, roots, scales, looking, partial, segments, held, TILES: tl.constexpr):
+    """The norm of a layer, from sums of squares always added in the same order, and what it is scaled by.
+
+    A layer is looking that has directions to compare with, and a gradient that is neither zero nor not finite.
+    """
+    layer = tl.program_id(0)
+    begin = tl.load(segments + layer * 2)
+    end = tl.load(segments + layer * 2 + 1)
+    total = tl.zeros((TILES,), dtype=tl.float64)
+    for start in range(begin, end, TILES):
+        numbers = start + tl.arange(0, TILES)
+        total += tl.load(partial + numbers, mask=numbers < end, other=0.0)
+    norm = tl.sqrt(tl.sum(total, axis=0))
+    scale = tl.sqrt(norm)
+    ordinary = (norm < float("inf")) & (norm >= 1e-300)
+    tl.store(norms + layer, norm)
+    tl.store(scales + layer, scale.to(tl.float32))
+    tl.store(roots + layer, tl.where(ordinary, 1 / tl.where(ordinary, scale, 1.0), 0.0).to(tl.float32))
+    tl.store(looking + layer, (ordinary & (tl.load(held + layer) > 0)).to(tl.int32))
+
+
+@triton.jit
+def drawn(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.constexpr):
+    """sample[layer] = what `similarity.Sampler` draws at this turn, where not all directions are looked at."""
+    layer = tl.program_id(0)
+    count = tl.load(held + layer)
+    some = tl.load(samples + layer)
+    if (some >= count) | (tl.load(looking + layer) == 0):
+        return
+    seed = tl.load(seeds + layer)
+    turn = tl.load(turns + layer)
+    places = tl.arange(0, PLACES)
+    chosen = tl.full((PLACES,), -1, dtype=tl.int64)
+    for place in range(some):
+        largest = count - some + place
+        number = _number_below(seed, turn, place, largest + 1)
+        taken = tl.max((chosen == number).to(tl.int32), axis=0) > 0
+        chosen = tl.where(places == place, tl.where(taken, largest, number), chosen)
+    tl.store(sample + layer * capacity + places, chosen.to(tl.int32), mask=places < some)
+
+
+@triton.jit
+def decided(
+    codes, cosines, projecting, sound, counts, broken, stale, turns,
+    norms, dots, inverse_norms, sample, held, samples, thresholds, absolute, retired, layers, capacity,
+    sampled: tl.constexpr, LAYERS: tl.constexpr, PLACES: tl.constexpr,
+):  # fmt: skip
+    """What to do with a layer, from its cosines with the directions looked at; and the books of that.
+
+    If the gradient of any layer is not finite nothing is counted or projected.
+    """
+    layer = tl.program_id(0).to(tl.int64)
+    numbers = tl.arange(0, LAYERS)
+    others = tl.load(norms + numbers, mask=numbers < layers, other=0.0)
+    is_retired = tl.load(retired) != 0
+    is_sound = (tl.min((others < float("inf")).to(tl.int32), axis=0) > 0) & (is_retired == 0)
+    norm = tl.load(norms + layer)
+    some = tl.load(samples + layer)
+    count = tl.load(held + layer)
+
+    largest = tl.full((PLACES,), -2.0, dtype=tl.float64)
+    smallest = tl.full((PLACES,), 2.0, dtype=tl.float64)
+    for start in range(0, some, PLACES):
+        places = start + tl.arange(0, PLACES)
+        inside = places < some
+        slots = places
+        if sampled:
+            slots = tl.load(sample + layer * capacity + places, mask=inside, other=0)
+        inverse = tl.load(inverse_norms + layer * capacity + slots, mask=inside, other=0.0)
+        cosine = tl.load(dots + layer * capacity + places, mask=inside, other=0.0) * inverse
+        cosine = tl.minimum(tl.maximum(cosine, -1.0), 1.0)
+        # A direction that is zero where there is a gradient has no cosine.
+        largest = tl.where(inverse > 0, tl.maximum(largest, cosine), largest)
+        smallest = tl.where(inverse > 0, tl.minimum(smallest, cosine), smallest)
+    most, least = tl.max(largest, axis=0), tl.min(smallest, axis=0)
+    most = tl.where(tl.load(absolute + layer) != 0, tl.maximum(most, -least), most)
+    none = least > 1.5
+    most, least = tl.where(none, 1.0, most), tl.where(none, 1.0, least)
+
+    accept = tl.load(thresholds + layer * 3)
+    discard = tl.load(thresholds + layer * 3 + 1)
+    strict = tl.load(thresholds + layer * 3 + 2)
+    is_accepted = _accepts(most, least, accept, strict) | (count == 0)
+    code = tl.where(is_accepted, 0, tl.where(_projects(most, discard), 1, 2))
+    code = tl.where(norm < 1e-300, 3, code)
+    tl.store(codes + layer, code.to(tl.int64))
+    tl.store(cosines + layer, most)
+    tl.store(projecting + layer, ((code == 1) & is_sound).to(tl.int32))
+    if is_sound:
+        tl.store(counts + layer * 4 + code, tl.load(counts + layer * 4 + code) + 1)
+        if (some < count) & (code != 3):
+            tl.store(turns + layer, tl.load(turns + layer) + 1)
+    if (norm < float("inf")) == 0:
+        tl.store(broken + layer, True)
+    if layer == 0:
+        tl.store(sound, is_sound)
+        if is_retired:
+            tl.store(stale, True)
+
+
+@triton.jit
+def weighed(
+    weights, actions, again, solved, dots, codes, wanted, sound, spans_all, orthogonal, capacity,
+    first: tl.constexpr, rounding: tl.constexpr, tolerance: tl.constexpr, PLACES: tl.constexpr,
+):  # fmt: skip
+    """The weights of the directions in the projections that are wanted, 0 elsewhere, and what is to be done.
+
+    The first time also whether it must be done again, since rounding may show in what is left: the gradients have
+    norm 1 here.
+    """
+    layer = tl.program_id(0).to(tl.int64)
+    is_wanted = tl.load(wanted + layer) != 0
+    along = tl.zeros((PLACES,), dtype=tl.float64)
+    size = tl.zeros((PLACES,), dtype=tl.float64)
+    for start in range(0, capacity, PLACES):
+        places = layer * capacity + start + tl.arange(0, PLACES)
+        inside = start + tl.arange(0, PLACES) < capacity
+        weight = tl.load(solved + places, mask=inside & is_wanted, other=0.0)
+        along += weight * tl.load(dots + places, mask=inside & is_wanted, other=0.0)
+        size += tl.abs(weight)
+        tl.store(weights + places, weight.to(tl.float32), mask=inside)
+    if first:
+        code = tl.load(codes + layer)
+        everything = tl.load(spans_all + layer) != 0
+        cleared = (code == 2) | (is_wanted & everything) | (tl.load(sound) == 0)
+        left = tl.sqrt(tl.maximum(1.0 - tl.sum(along, axis=0), 0.0))
+        shows = (rounding * (1.0 + tl.sum(size, axis=0)) > tolerance * left) & (tl.load(orthogonal + layer) != 0)
+        tl.store(again + layer, (is_wanted & shows & (cleared == 0)).to(tl.int32))
+        tl.store(actions + layer, tl.where(cleared, 2, tl.where(is_wanted, 1, 0)).to(tl.int32))
+    else:
+        tl.store(actions + layer, tl.where(is_wanted, 1, 0).to(tl.int32))
