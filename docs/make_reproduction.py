@@ -1,6 +1,6 @@
-"""docs/reproduction.md from the records in docs/records.
+"""docs/reproduction.md and its figures from the records in docs/records.
 
-python docs/make_reproduction.py                            write the page
+python docs/make_reproduction.py                            write the page, and the figures into a folder beside it
 python docs/make_reproduction.py --collect runs/reproduce   take the finished runs of a folder into the records first
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.files import write_text
 from sfao.reproduction.archive import collect
-from sfao.reproduction.page import page
+from sfao.reproduction.page import FIGURES, page
 
 DOCS = Path(__file__).parent
 
@@ -25,7 +25,13 @@ def main() -> None:
     try:
         for file in collect(asked.collect, asked.records) if asked.collect else []:
             print(file)
-        write_text(asked.page, page(asked.records))
+        made = page(asked.records)
+        for name, picture in made.figures.items():
+            file = asked.page.parent / FIGURES / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, picture)
+            print(file)
+        write_text(asked.page, made.text)
     except (ConfigError, FolderError) as error:
         sys.exit(f"make_reproduction: {error}")
     print(asked.page)

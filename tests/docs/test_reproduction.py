@@ -1,14 +1,17 @@
 """The results page: it says what the records say, and what there are none for."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
+import matplotlib
 import pytest
 
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.archive import write_lines
-from sfao.reproduction.page import page
+from sfao.reproduction.page import FIGURES, page
 from sfao.reproduction.protocol import protocol
 from tests.reproduction.made import record
 
@@ -21,21 +24,79 @@ def make(*arguments):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
 
 
-def test_the_page_is_that_of_the_records_beside_it():
-    """`make reproduction` after every change of either."""
-    assert (DOCS / "reproduction.md").read_text() == page(DOCS / "records")
+@pytest.fixture(scope="module")
+def made():
+    """What the records beside the page give now: `make reproduction` after every change of either."""
+    return page(DOCS / "records")
+
+
+def test_the_page_is_that_of_the_records_beside_it(made):
+    assert (DOCS / "reproduction.md").read_text() == made.text
+
+
+def test_the_figures_are_those_of_the_records_and_all_are_shown(made):
+    held = {file.name: file.read_text() for file in (DOCS / FIGURES).iterdir()}
+    shown = re.findall(rf"!\[.+\]\({FIGURES}/(\S+)\)", made.text)
+    assert sorted(held) == sorted(made.figures) == sorted(shown)
+    for name, picture in made.figures.items():
+        assert len(held[name].encode()) < 100_000
+        assert difference(held[name], picture) == "", name
+
+
+def difference(held, drawn):
+    """What a reader would see differ; nothing of it when only ids do, or numbers by less than can be seen."""
+    pinned = f"matplotlib=={matplotlib.__version__}" in (DOCS.parent / "constraints.txt").read_text().split()
+    before, after = (list(ElementTree.fromstring(picture).iter()) for picture in (held, drawn))
+    words, now = ([element.text for element in elements if element.text] for elements in (before, after))
+    if words != now:  # the first of them is the title, which tells the numbers
+        return f"{set(words) ^ set(now)}"
+    if not pinned:  # another version sets them elsewhere
+        return ""
+    if [element.tag for element in before] != [element.tag for element in after]:
+        return "other shapes"
+    return "".join(
+        f"{name}: {one.get(name)} and {other.get(name)}; "
+        for one, other in zip(before, after, strict=True)
+        for name in one.attrib.keys() | other.attrib.keys()
+        if name not in ("id", "href", "clip-path") and not close(one.get(name, ""), other.get(name, ""))
+    )
+
+
+def close(one, other):
+    """The same words between the same numbers, to a tenth of a point: the last digit is the processor's."""
+    number = r"-?\d+(?:\.\d+)?"
+    if re.split(number, one) != re.split(number, other):
+        return False
+    pairs = zip(re.findall(number, one), re.findall(number, other), strict=True)
+    return all(abs(float(first) - float(second)) <= 0.1 for first, second in pairs)
+
+
+def test_a_figure_of_other_records_is_found_out(tmp_path):
+    for number, last in enumerate((0.70, 0.71)):
+        write_lines(tmp_path / str(number) / "released" / "x.jsonl", [record(TABLE1["SGD"], 0, last)])
+    one, other = (page(tmp_path / number).figures for number in "01")
+    assert sorted(one) == ["figure1-released.svg", "paper-and-ours.svg"]
+    for name in one:
+        assert difference(one[name], one[name]) == ""
+        assert difference(one[name], other[name]) != ""
+    shape = re.search(r'<path d="M ([\d.]+)', one["paper-and-ours.svg"])
+    moved = one["paper-and-ours.svg"].replace(shape[0], f'<path d="M {float(shape[1]) + 1}')
+    assert "d: M" in difference(one["paper-and-ours.svg"], moved)
 
 
 def test_without_records_every_table_is_missing(tmp_path):
-    text = page(tmp_path)
+    made = page(tmp_path)
+    text = made.text
+    assert made.figures == {}
     assert text.count("not run yet") == 3 * 11
+    assert text.count("- Figure 2, the geometry of an update: drawn from the steps of a run") == 3
     assert "- Table 7, Split TinyImageNet, WRN-28-10: not run yet (`sfao reproduce table7 --preset paper`)" in text
 
 
 def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(tmp_path):
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [record(TABLE1["SGD"], seed) for seed in range(3)])
     (tmp_path / "missing.yaml").write_text("released:\n  table7: Tiny ImageNet was not at hand\n")
-    text = page(tmp_path)
+    text = page(tmp_path).text
     assert "### Table 1, Split MNIST: accuracy in % after the last task; preset released" in text
     assert "ours, n = 3 of 5" in text  # the paper's five
     assert "60,000 training and 10,000 test images of mnist; on cpu (x86_64)" in text
@@ -47,7 +108,9 @@ def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(t
 def test_rows_run_as_the_paper_s_were_are_a_table_of_their_own(tmp_path):
     si = protocol(1, "released", True).cells["SI", ""]
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [record(TABLE1["SGD"]), record(si)])
-    assert page(tmp_path).count("every row as the paper's was produced") == 1
+    made = page(tmp_path)
+    assert len(re.findall("### Table .*every row as the paper's was produced", made.text)) == 1
+    assert "paper-and-ours-as-released.svg" in made.figures
 
 
 def test_records_of_settings_that_have_changed_are_named(tmp_path):
@@ -55,7 +118,7 @@ def test_records_of_settings_that_have_changed_are_named(tmp_path):
     stale.config["epochs"] = 7
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [stale])
     assert "1 records are of settings that the preset no longer has, and stand in no table: sgd on split-mnist." in (
-        page(tmp_path)
+        page(tmp_path).text
     )
 
 
@@ -75,7 +138,9 @@ def test_the_script_collects_and_writes(tmp_path):
     places = ["--records", tmp_path / "records", "--page", tmp_path / "page.md"]
     done = make("--collect", tmp_path / "runs", *places)
     assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "page.md").read_text() == page(tmp_path / "records")
+    made = page(tmp_path / "records")
+    assert (tmp_path / "page.md").read_text() == made.text
+    assert {file.name: file.read_text() for file in (tmp_path / FIGURES).iterdir()} == made.figures != {}
     assert "ours, n = 1 of 5" in (tmp_path / "page.md").read_text()
 
 

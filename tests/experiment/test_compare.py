@@ -95,7 +95,7 @@ def test_methods_are_names_with_commas_between():
 def refused(jobs, out, error, message, **how):
     before = sorted(str(path) for path in out.parent.rglob("*"))
     with pytest.raises(error, match=message):
-        compare(jobs, out, watch=lambda job, event: pytest.fail("something ran"), **how)
+        compare(jobs, watch=lambda job, event: pytest.fail("something ran"), **how)
     assert sorted(str(path) for path in out.parent.rglob("*")) == before
 
 
@@ -194,7 +194,7 @@ def test_runs_on_other_data_are_refused_before_anything_starts(out, digits, tmp_
 def test_two_comparisons_cannot_share_a_folder_at_a_time(out):
     out.mkdir()
     with FileLock(out / ".lock"), pytest.raises(FolderError, match="another process is comparing in"):
-        compare(planned(out), out)
+        compare(planned(out))
 
 
 def test_a_run_that_another_process_is_doing_is_found_first(out):
@@ -216,11 +216,11 @@ def test_what_a_killed_process_had_just_begun_is_no_obstacle(out):
 
 def test_finished_runs_are_skipped_also_diverged_ones(out):
     first = planned(out, methods=["sgd", "joint"], **{"joint:lr": 1e30})
-    done, diverged = compare(first, out, workers=1)
+    done, diverged = compare(first, workers=1)
     assert (done.status, diverged.status) == ("done", "diverged")
     heard = []
     again = compare(
-        planned(out, methods=["sgd", "joint"], **{"joint:lr": 1e30}), out, watch=lambda job, event: heard.append(event)
+        planned(out, methods=["sgd", "joint"], **{"joint:lr": 1e30}), watch=lambda job, event: heard.append(event)
     )
     assert again == [done, diverged]
     assert heard == [Skipped(done), Skipped(diverged)]
@@ -234,13 +234,53 @@ def test_a_killed_run_leaves_a_failed_record_with_its_data_and_goes_on_from_its_
             (worker,) = active_children()
             os.kill(worker.pid, signal.SIGKILL)
 
-    (failed,) = compare(jobs, out, watch=kill)
+    (failed,) = compare(jobs, watch=kill)
     assert load_record(jobs[0].folder) == failed
     assert (failed.status, failed.metrics, failed.data["embedded"]) == ("failed", {}, True)
     assert "SIGKILL" in failed.error
     steps = []
-    (record,) = compare(jobs, out, watch=lambda job, event: steps.append(getattr(event, "step", None)))
+    (record,) = compare(jobs, watch=lambda job, event: steps.append(getattr(event, "step", None)))
     alone = execute(jobs[0].config, tmp_path / "alone")
     assert record.weights_sha256 == alone.weights_sha256
     assert record.metrics == alone.metrics
     assert min(step for step in steps if step) > 400  # of 2000: the first task was not learnt again
+
+
+# -- Several comparisons in one pool ---------------------------------------------------------------------------
+
+
+def two_places(tmp_path, **settings):
+    benchmarks = ("split-mnist-5k", "permuted-mnist-5k")
+    return [plan(name, ["sgd"], [0], tmp_path / name, settings=settings)[0] for name in benchmarks]
+
+
+def test_runs_of_two_places_are_under_way_at_the_same_time(tmp_path):
+    under_way, both = set(), []
+
+    def watch(job, event):
+        (under_way.add if isinstance(event, Update) else under_way.discard)(job.folder.parent.name)
+        both.append(len(under_way) == 2)
+
+    with pytest.raises(Interrupted):  # one after the other they would all end, and none be interrupted
+        compare(two_places(tmp_path, epochs=60), workers=2, watch=watch, stopping=lambda: any(both))
+    saved = sorted(path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("checkpoint.pt"))
+    assert saved == ["permuted-mnist-5k/sgd-0", "split-mnist-5k/sgd-0"]
+
+
+def test_runs_of_two_places_end_in_their_folders_as_they_would_alone(tmp_path):
+    jobs = two_places(tmp_path / "together", epochs=1)
+    records = compare(jobs, workers=1)
+    assert [load_record(job.folder) for job in jobs] == records
+    for job, record in zip(jobs, records, strict=True):
+        alone = execute(job.config, tmp_path / "alone" / job.config.benchmark)
+        assert (record.benchmark, record.weights_sha256) == (job.config.benchmark, alone.weights_sha256)
+
+
+def test_one_place_that_is_taken_or_wrong_stops_both_before_anything_runs(tmp_path):
+    jobs = two_places(tmp_path, epochs=1)
+    taken = jobs[1].folder.parent
+    taken.mkdir()
+    with FileLock(taken / ".lock"):
+        refused(jobs, tmp_path / "out", FolderError, "another process is comparing in .*permuted-mnist-5k")
+    (taken / "thesis.tex").touch()
+    refused(jobs, tmp_path / "out", FolderError, "permuted-mnist-5k holds other files")

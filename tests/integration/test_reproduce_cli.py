@@ -204,3 +204,37 @@ def test_how_many_runs_share_a_machine_unless_it_is_said(device, model, workers)
 
     config = configure("split-mnist", "sgd", settings={"device": device, "model.name": model})
     assert _workers(Job(config, Path("x"))) == workers
+
+
+def test_all_places_share_one_pool_but_for_models_that_have_a_gpu_for_themselves():
+    from sfao.cli.reproduce import _pools
+    from sfao.experiment.config import configure
+    from sfao.experiment.worker import Job
+
+    def jobs(device):
+        chosen = {"digits": "mlp", "photographs": "wrn-28-10", "letters": "mlp"}
+        return [
+            Job(
+                configure("split-mnist", "sgd", settings={"device": device, "model.name": model}), Path(place) / "sgd-0"
+            )
+            for place, model in chosen.items()
+        ]
+
+    assert _pools(jobs("cpu"), None) == {None: jobs("cpu")}
+    assert _pools(jobs("cuda"), 3) == {3: jobs("cuda")}
+    digits, photographs, letters = jobs("cuda")
+    assert _pools(jobs("cuda"), None) == {4: [digits, letters], 1: [photographs]}
+
+
+def test_runs_of_several_places_are_told_by_their_places(root, tmp_path):
+    out = tmp_path / "out"
+    arguments = ["table8", "--preset", "released", "--seeds", "1", "--jobs", "2", "--out", out, "--data-root", root]
+    code, _, error = reproduce(*arguments)
+    assert code == 0, error
+    places = ("split-mnist", "permuted-mnist", "permuted-mnist-tasks5")
+    lines = error.splitlines()
+    assert lines[:3] == [f"{out / 'released' / place}: 2 runs to do" for place in places]
+    told = sorted(line.partition(": done: accuracy")[0] for line in lines[3:])
+    assert told == sorted(f"{place}/{method} seed 0" for place in places for method in ("ogd", "sfao"))
+    assert all((out / "released" / place / f"{method}-0" / "record.json").exists()
+               for place in places for method in ("ogd", "sfao"))  # fmt: skip

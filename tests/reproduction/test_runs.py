@@ -40,7 +40,7 @@ def test_runs_that_several_tables_need_are_planned_once(out, root):
     plan = plan_runs(tables, [0, 1], out, data_root=root)
     folders = [job.folder for job in plan.left]
     assert len(folders) == len(set(folders)) == 2 * (5 + 2 + 2)  # OGD and SFAO on two permuted streams more
-    assert {folder.name for folder in plan.places} == {"split-mnist", "permuted-mnist", "permuted-mnist-tasks5"}
+    assert {folder.parent.name for folder in folders} == {"split-mnist", "permuted-mnist", "permuted-mnist-tasks5"}
     assert set(plan.states.values()) == {"to do"}
     assert not out.exists()
 

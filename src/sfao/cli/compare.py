@@ -74,7 +74,7 @@ def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool
 
     tracebacks: list[str] = []
     with stop_signals() as stopping, live_lines(jobs, shown=not (quiet or as_json)) as watch:
-        records = compare(jobs, out, watch=_noting(watch, tracebacks), stopping=stopping, **how)
+        records = compare(jobs, watch=_noting(watch, tracebacks), stopping=stopping, **how)
     compared = comparison(records)
     summary = write_results(compared, records, out)
     if as_json:

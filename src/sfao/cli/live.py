@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from sfao.experiment.compare import places
 from sfao.experiment.pool import Event, Skipped, Watch
 from sfao.experiment.record import Record
 from sfao.experiment.run import Update
@@ -30,9 +31,10 @@ IMPORTANCE = ("running", "failed", "diverged", "waiting", "done", "skipped")
 
 @dataclass
 class Line:
-    """What is known of a run."""
+    """What is known of a run; its place is told where there are several."""
 
     job: Job
+    place: str = ""
     state: str = "waiting"
     detail: str = ""
     share: float = 0.0
@@ -69,7 +71,8 @@ class Line:
 
     @property
     def plain(self) -> str:
-        return f"{self.name} seed {self.job.config.seed}: {self.state}{': ' * bool(self.detail)}{self.detail}"
+        name = f"{self.place}/{self.name}" if self.place else self.name
+        return f"{name} seed {self.job.config.seed}: {self.state}{': ' * bool(self.detail)}{self.detail}"
 
 
 def progress(update: Update) -> str:
@@ -90,7 +93,8 @@ def ending(record: Record) -> str:
 def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
     """A screen that is kept up to date on a terminal; elsewhere, a line whenever a run ends."""
     console = Console(stderr=True)
-    lines = {job.folder: Line(job) for job in jobs}
+    several = len(places(jobs)) > 1
+    lines = {job.folder: Line(job, job.folder.parent.name if several else "") for job in jobs}
 
     def hear(job: Job, event: Event) -> None:
         lines[job.folder].hear(event)
@@ -123,17 +127,32 @@ class _Screen:
 
     def __rich__(self) -> Table:
         lines = list(self.lines.values())
-        visible = select(lines, self.console.height - 2)
+        by_place = _by_place(lines)
+        visible = select(lines, self.console.height - 2 - sum(map(bool, by_place)))
         table = Table.grid(padding=(0, 2))
         for _ in range(5):
             table.add_column(no_wrap=True)
-        for line in visible:
-            table.add_row(*line.cells)
+        for place, shown in _by_place(visible).items():
+            if place:
+                table.add_row(Text(place, "bold"), Text(_ended(by_place[place]), "bold"))
+            for line in shown:
+                table.add_row(*line.cells)
         if len(visible) < len(lines):
             table.add_row("", "", Text(f"and {len(lines) - len(visible)} more", "dim"))
-        ended = sum(line.state not in ("waiting", "running") for line in lines)
-        table.add_row(Text(f"{ended}/{len(lines)}", "bold"), Text("runs"))
+        table.add_row(Text(_ended(lines), "bold"), Text("runs"))
         return table
+
+
+def _by_place(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line.place, []).append(line)
+    return found
+
+
+def _ended(lines: Sequence[Line]) -> str:
+    """7/10"""
+    return f"{sum(line.state not in ('waiting', 'running') for line in lines)}/{len(lines)}"
 
 
 def select(lines: list[Line], height: int) -> list[Line]:

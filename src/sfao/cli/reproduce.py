@@ -1,6 +1,8 @@
 """sfao reproduce: the paper's tables and figures, run anew and set beside what it prints."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,18 +161,26 @@ def _checked_fraction(fraction: float | None, quick: bool) -> float:
 
 
 def _do(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
-    """All records, those that were there included; one comparison after the other, each in view of the user."""
+    """All records, those that were there included; the others done in view of the user."""
     from sfao.cli.live import live_lines
-    from sfao.experiment.compare import compare
+    from sfao.experiment.compare import compare, places
 
-    records = list(plan.done)
-    for place, jobs in plan.places.items():
-        if not silent:
+    records, left = list(plan.done), places(plan.left)
+    if not silent:
+        for place, jobs in left.items():
             typer.echo(f"{place}: {len(jobs)} runs to do", err=True)
+    for workers, jobs in _pools(chain.from_iterable(left.values()), workers_asked).items():
         with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
-            workers = workers_asked or _workers(jobs[0])
-            records += compare(jobs, place, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
+            records += compare(jobs, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
     return records
+
+
+def _pools(jobs: Iterable["Job"], workers_asked: int | None) -> "dict[int | None, list[Job]]":
+    """{workers: the runs that they share}: one pool for all, but for models that have a GPU for themselves."""
+    pools: dict[int | None, list[Job]] = {}
+    for job in jobs:
+        pools.setdefault(workers_asked or _workers(job), []).append(job)
+    return pools
 
 
 def _workers(job: "Job") -> int | None:

@@ -1,8 +1,9 @@
-"""A comparison: the runs of a plan, done in parallel, those done before left alone."""
+"""Comparisons: the runs of a plan, or of several, done in parallel, those done before left alone."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from sfao.benchmarks.slicing import sliced
 from sfao.benchmarks.sources import Dataset, load_dataset
@@ -21,9 +22,16 @@ RESULTS = ("comparison.json", "comparison.md")
 COMPARING = "comparing"
 
 
+def places(jobs: Iterable[Job]) -> dict[Path, list[Job]]:
+    """The jobs of each comparison, by the folder that holds those of its runs."""
+    found: dict[Path, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.folder.parent, []).append(job)
+    return found
+
+
 def compare(
     jobs: Sequence[Job],
-    out: Path,
     *,
     data_root: Path | None = None,
     resume: bool = False,
@@ -32,23 +40,25 @@ def compare(
     watch: Watch = lambda job, event: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[Record]:
-    """Do the jobs that are not done yet, and return the records of all, in their order.
+    """Do the jobs that are not done yet, in one pool, and return the records of all, in their order.
 
     Whatever can be wrong with settings, data or folders is found before anything runs or is written. A run that
     fails leaves a record that says so, and is done again by the next comparison.
     """
-    dataset = _checked(jobs, out, data_root, resume)
+    data: dict[Path, dict[str, Any]] = {}
+    for place, own in places(jobs).items():
+        data |= _checked(own, place, data_root, resume)
     records = {job.folder: record for job in jobs if (record := finished_record(job.folder)) is not None}
     left = [job for job in jobs if job.folder not in records]
 
     def heard(job: Job, event: Event) -> None:
         if isinstance(event, Failure):
-            records[job.folder] = _leave_failure(job, event, dataset)
+            records[job.folder] = _leave_failure(job, event, data[job.folder])
         elif isinstance(event, Record):
             records[job.folder] = event
         watch(job, event)
 
-    with _held(out):
+    with _held(places(jobs)):
         for job in jobs:
             if job.folder in records:
                 watch(job, Skipped(records[job.folder]))
@@ -64,8 +74,8 @@ def compare(
     return [records[job.folder] for job in jobs]
 
 
-def _checked(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: bool) -> Dataset:
-    """The dataset of jobs that can be done in their folders with it; whatever is wrong raises what says so."""
+def _checked(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: bool) -> dict[Path, dict[str, Any]]:
+    """{folder: its data, described}, of jobs that can be done there; whatever is wrong raises what says so."""
     check_free(out, COMPARING)
     for job in jobs:
         check_free(job.folder)
@@ -74,14 +84,15 @@ def _checked(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: boo
         check_folder(job.folder, job.config, resume=resume)
     dataset = load_dataset(BENCHMARKS[jobs[0].config.benchmark].dataset, data_root)
     _rehearse(jobs, dataset)
-    _check_data(jobs, dataset)
-    return dataset
+    return _checked_data(jobs, dataset)
 
 
 @contextmanager
-def _held(out: Path) -> Iterator[None]:
-    out.mkdir(parents=True, exist_ok=True)
-    with locked(out, COMPARING):
+def _held(folders: Iterable[Path]) -> Iterator[None]:
+    with ExitStack() as held:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder, COMPARING))
         yield
 
 
@@ -118,7 +129,7 @@ def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
             raise ConfigError(f"{method}: {error}") from error
 
 
-def _check_data(jobs: Sequence[Job], dataset: Dataset) -> None:
+def _checked_data(jobs: Sequence[Job], dataset: Dataset) -> dict[Path, dict[str, Any]]:
     """Refuse runs that were done, or begun, on other data."""
     fractions = {job.config.fraction for job in jobs}
     described = {fraction: describe(sliced(dataset, fraction)) for fraction in fractions}
@@ -127,9 +138,10 @@ def _check_data(jobs: Sequence[Job], dataset: Dataset) -> None:
         held = checkpoint_data(job.folder) if finished is None else finished.data
         if held is not None:
             check_same_data(job.folder, held, described[job.config.fraction])
+    return {job.folder: described[job.config.fraction] for job in jobs}
 
 
-def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:
+def _leave_failure(job: Job, failure: Failure, data: dict[str, Any]) -> Record:
     """The record of a run that failed, in its folder unless that is taken or cannot be written."""
     config = job.config
     record = Record(
@@ -139,7 +151,7 @@ def _leave_failure(job: Job, failure: Failure, dataset: Dataset) -> Record:
         seed=config.seed,
         status="failed",
         error=failure.error,
-        data=describe(sliced(dataset, config.fraction)),
+        data=data,
         config=config.model_dump(),
         versions=versions(config.device),
         finished=timestamp(),

@@ -4,6 +4,7 @@ Figure 1 of the paper is the forgetting of every method on Split MNIST, figure 2
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sfao.experiment.errors import FolderError
@@ -12,7 +13,7 @@ from sfao.reports.figures import Drawing, as_pdf, as_picture
 from sfao.reports.figures.forgetting_curves import forgetting_curves
 from sfao.reports.figures.update_geometry import update_geometry
 from sfao.reports.groups import RunGroup, grouped
-from sfao.reports.runs import load_runs
+from sfao.reports.runs import LoadedRun, load_runs
 
 DRAW: dict[str, Callable[[RunGroup], Drawing | None]] = {"figure1": forgetting_curves, "figure2": update_geometry}
 
@@ -20,19 +21,29 @@ DRAW: dict[str, Callable[[RunGroup], Drawing | None]] = {"figure1": forgetting_c
 def leave_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
     """Draw a figure from finished runs into `file` with the endings .svg, .pdf and .md (its caption).
 
-    Nothing is written when the runs have nothing to show, such as no projected step; a FolderError when they must not
-    be in one figure.
+    Nothing is written when the runs have nothing to show, such as no projected step.
     """
-    group, *others = grouped(load_runs(folders))
-    if others:
-        titles = "; ".join(other.group.title for other in (group, *others))
-        raise FolderError(f"{name} must be of runs that may be compared, but these are of {titles}")
-    drawing = DRAW[name](group)
+    drawing = draw_figure(name, load_runs(folders))
     if drawing is None:
         return []
     picture, paper, text = (file.with_name(f"{file.name}.{ending}") for ending in ("svg", "pdf", "md"))
     write_text(picture, as_picture(drawing))
     write_atomically(paper, as_pdf(drawing))
-    caption = [f"{group.group.title}. {drawing.caption}", group.group.caveat]
-    write_text(text, f"![{drawing.alt}]({picture.name})\n\n{' '.join(caption).strip()}\n")
+    write_text(text, f"![{drawing.alt}]({picture.name})\n\n{drawing.caption}\n")
     return [picture, paper, text]
+
+
+def draw_figure(name: str, runs: Sequence[LoadedRun]) -> Drawing | None:
+    """A figure whose caption says what the runs are of; a FolderError when they must not be in one.
+
+    None when they have nothing to show.
+    """
+    group, *others = grouped(runs)
+    if others:
+        titles = "; ".join(other.group.title for other in (group, *others))
+        raise FolderError(f"{name} must be of runs that may be compared, but these are of {titles}")
+    drawing = DRAW[name](group)
+    if drawing is None:
+        return None
+    caption = f"{group.group.title}. {drawing.caption} {group.group.caveat}".strip()
+    return replace(drawing, name=name, caption=caption)

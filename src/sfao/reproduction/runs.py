@@ -31,14 +31,6 @@ class Plan:
     def can(self, series: Series) -> bool:
         return series.dataset not in self.absent
 
-    @property
-    def places(self) -> dict[Path, list[Job]]:
-        """What is left to do, by benchmark and model: the runs of one comparison."""
-        found: dict[Path, list[Job]] = {}
-        for job in self.left:
-            found.setdefault(job.folder.parent, []).append(job)
-        return found
-
 
 def plan_runs(
     series: Iterable[Series],

@@ -27,8 +27,12 @@ YES, NO = "✓", "✗"
 
 
 def title(table: Reproduced) -> str:
-    how = "every row as the paper's was produced" if table.as_released else "one protocol for all rows"
+    how = protocol_in_words(table.as_released)
     return f"Table {table.number}, {table.title}: {UNITS[table.kind]}; preset {table.preset}, {how}"
+
+
+def protocol_in_words(as_released: bool) -> str:
+    return "every row as the paper's was produced" if as_released else "one protocol for all rows"
 
 
 def as_json(table: Reproduced) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sfao.reports.figures import Drawing, as_pdf, as_svg, drawings, save_pdf
+from sfao.reports.figures import Drawing, as_pdf, as_picture, as_svg, drawings, save_pdf
 from sfao.reports.figures.style import STYLE, panels
 from sfao.reports.groups import grouped
 
@@ -88,6 +88,21 @@ def test_the_background_is_that_of_the_page(pictures):
     for picture in pictures.values():
         assert not re.search(r'fill="#ffffff" d="M 0 ', picture)
         assert "<rect" not in re.sub(r"<clipPath.*?</clipPath>", "", picture)
+
+
+def test_a_picture_that_stands_alone_brings_its_colours_and_its_font(drawn, pictures):
+    for drawing in drawn:
+        alone = as_picture(drawing)
+        root, style, *_ = elements(alone)
+        assert (root.tag, style.tag) == (f"{SVG}svg", f"{SVG}style")
+        assert "var(" not in alone
+        light, dark = style.text.split("@media(prefers-color-scheme:dark)")
+        for rule in (light, dark):
+            assert re.search(r"svg{color:#\w+;background:#\w+", rule)
+        assert "font-family:sans-serif" in light
+        assert alone.replace(f"<style>{style.text}</style>", "") == (
+            pictures[drawing.name].replace("var(--muted)", "#6f7071")
+        )
 
 
 def test_the_same_runs_give_the_same_bytes(runs, pictures):

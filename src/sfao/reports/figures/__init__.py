@@ -7,11 +7,10 @@ from sfao.reports.figures.decisions_over_time import decisions_over_time
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.forgetting_curves import forgetting_curves
 from sfao.reports.figures.formats import as_pdf, as_picture, as_svg, save_pdf
-from sfao.reports.figures.threshold_accuracy import threshold_accuracy
 from sfao.reports.figures.update_geometry import update_geometry
 from sfao.reports.groups import RunGroup
 
-__all__ = ["Drawing", "as_pdf", "as_picture", "as_svg", "drawings", "save_pdf", "threshold_accuracy"]
+__all__ = ["Drawing", "as_pdf", "as_picture", "as_svg", "drawings", "save_pdf"]
 
 #: From results to reasons.
 FIGURES = (

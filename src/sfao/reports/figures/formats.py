@@ -17,6 +17,11 @@ _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _COLOURS = {INK: "currentColor", MUTED: "var(--muted)"}
 #: The page's font, not that of the machine that drew.
 _LEFT_TO_THE_PAGE = {"font-family", "font-stretch"}
+#: What a page would say, for a picture that has none around it: ink on paper, in daylight and in the dark.
+_ALONE = (
+    "svg{color:#1d2126;background:#fff;font-family:sans-serif}"
+    "@media(prefers-color-scheme:dark){svg{color:#e4e2dd;background:#16181b}}"
+)
 
 
 def as_svg(drawing: Drawing) -> str:
@@ -49,8 +54,9 @@ def as_svg(drawing: Drawing) -> str:
 
 
 def as_picture(drawing: Drawing) -> str:
-    """The same as a file of its own, without a page around it that would say what is muted."""
-    return as_svg(drawing).replace("var(--muted)", MUTED)
+    """The same as a file of its own, which has its colours and its font without a page around it."""
+    picture = as_svg(drawing).replace("var(--muted)", MUTED)
+    return picture.replace("<title", f"<style>{_ALONE}</style><title", 1)
 
 
 def as_pdf(drawing: Drawing) -> bytes:

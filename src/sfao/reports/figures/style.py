@@ -77,14 +77,16 @@ def method_marker(row: str) -> str:
     return METHOD_COLOURS.get(row.split(" ")[0], OTHER)[1]
 
 
-def panels(count: int, *, columns: int, height: float, share_x: bool = False) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, *, columns: int, height: float, share_x: bool = False, share_y: bool = True
+) -> tuple[Figure, list[Axes]]:
     """A figure of `count` axes in rows of at most `columns`, each `height` inches high."""
     columns = min(columns, count)
     rows = -(-count // columns)
     # Some room at the edges: a page may write in a wider font than the one measured with.
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
     figure = Figure(figsize=(WIDTH, rows * height), layout=layout)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=share_x)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y, sharex=share_x)
     axes: list[Axes] = list(np.asarray(grid).flat)
     for extra in axes[count:]:
         extra.remove()

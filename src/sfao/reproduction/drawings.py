@@ -1,0 +1,151 @@
+"""The figures of the results page: what its tables say, for people who would rather look."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sfao.experiment.record import Record
+from sfao.experiment.statistics import spread
+from sfao.metrics import average_forgetting_released
+from sfao.reports.figures import Drawing
+from sfao.reports.figures.paper_and_ours import Pair, paper_and_ours
+from sfao.reports.figures.threshold_sweep import Measured, threshold_sweep
+from sfao.reports.runs import LoadedRun
+from sfao.reproduction.archive import Archive
+from sfao.reproduction.figures import draw_figure
+from sfao.reproduction.paper import implied_forgetting, paper_table, single_run
+from sfao.reproduction.protocol import METHODS, STREAM_OF, THRESHOLDS, figure_series, protocol
+from sfao.reproduction.reproduced import AVERAGE, RELEASED_THRESHOLD, Reproduced, Row
+from sfao.reproduction.views import protocol_in_words
+
+#: Tables of the paper: average accuracy and PSM against the threshold; the second has all streams.
+ACCURACY_TABLE, PSM_TABLE = 10, 11
+PAPER, OURS = "paper", "ours"
+#: Ends the heading of what is not on all of its data.
+PARTIAL = " *"
+
+
+# -- Average accuracy, paper and ours ---------------------------------------------------------------------------
+
+
+def agreement(tables: Sequence[Reproduced], as_released: bool = False) -> Drawing | None:
+    """Of tables with a column a task, of one protocol or `as_released`: the average of every row; None without any."""
+    shown = [table for table in tables if table.kind == "accuracy" and table.as_released == as_released]
+    if not shown:
+        return None
+    # Beside a method's own row there are others of its name, to show what else the paper's could be.
+    rows = {_heading(table): [row for row in table.rows if not row.remark] for table in shown}
+    counts = {count for own in rows.values() for row in own for count in row.counts}
+    return paper_and_ours(
+        {heading: [_pair(row) for row in own] for heading, own in rows.items()},
+        name=f"paper-and-ours{'-as-released' * as_released}",
+        title="Average accuracy, paper and ours",
+        axis="average accuracy after the last task, %",
+        caption=(
+            f"Average accuracy after the last task, preset {shown[0].preset}, {protocol_in_words(as_released)}. Rings: "
+            "the paper, which prints no spread of it. Dots: the mean of our runs, with their standard deviation as a "
+            "bar"
+            + (", which one seed alone has not" if 1 in counts else "")
+            + ". Every panel has its own scale."
+            + _said_of_parts(any(table.caveats for table in shown))
+        ),
+    )
+
+
+def _said_of_parts(there_are: bool) -> str:
+    return f"{PARTIAL}: on a part of the training data." if there_are else ""
+
+
+def _heading(table: Reproduced) -> str:
+    return f"Table {table.number}, {STREAM_OF[table.number]}{PARTIAL if table.caveats else ''}"
+
+
+def _pair(row: Row) -> Pair:
+    (own,) = [cell for cell in row.cells if cell.column == AVERAGE]
+    mean, std = (own.ours.mean, own.ours.std) if own.ours else (None, None)
+    return Pair(row.name, METHODS[row.name], own.paper, mean, std)
+
+
+# -- The threshold ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """A number of SFAO at a threshold: what the paper has for a stream and a column, and what a run has."""
+
+    printed: Callable[[str, str], float | None]
+    of_run: Callable[[Record], float]
+
+
+def _printed_accuracy(stream: str, column: str) -> float | None:
+    """Of the paper, or of the one run that its notebook shows."""
+    printed = {cell.column: cell.mean for cell in paper_table(ACCURACY_TABLE).rows.get(stream, ())}
+    shown = single_run(stream)
+    return printed.get(column, shown.average_accuracy if shown and column == RELEASED_THRESHOLD else None)
+
+
+MEASURES = {
+    "average accuracy": _Measure(_printed_accuracy, lambda record: record.metrics["average_accuracy"]),
+    "forgetting": _Measure(implied_forgetting, lambda record: average_forgetting_released(record.accuracy_matrix)),
+}
+
+
+def threshold_effect(preset: str, archive: Archive) -> Drawing | None:
+    """SFAO at the thresholds that the paper tried, on its streams; None without a run at any of them."""
+    swept = {stream: _sweep(preset, archive, stream) for stream in paper_table(PSM_TABLE).rows}
+    swept = {stream: runs for stream, runs in swept.items() if runs}
+    if not swept:
+        return None
+    partial = {
+        stream for stream, runs in swept.items() if not all(r.data["complete"] for own in runs.values() for r in own)
+    }
+    return threshold_sweep(
+        {
+            name: {
+                stream + PARTIAL * (stream in partial): {
+                    PAPER: _reported(measure, stream),
+                    OURS: _measured(measure, runs),
+                }
+                for stream, runs in swept.items()
+            }
+            for name, measure in MEASURES.items()
+        },
+        [PAPER, OURS],
+        name=f"thresholds-{preset}",
+        title="What the threshold does",
+        caption=(
+            f"SFAO against the threshold above which it accepts, preset {preset}: the mean over seeds, bars one "
+            "standard deviation. Open: the paper's single runs (tables 10 and 11; for Split MNIST, of which it prints "
+            "no accuracies, the one that SFAO.ipynb shows). Forgetting is F as the released code computes it; the "
+            "paper's is what its PSM, (1 - F) / 2, implies. Every panel has its own scale."
+            + _said_of_parts(bool(partial))
+        ),
+    )
+
+
+def _sweep(preset: str, archive: Archive, stream: str) -> dict[str, list[Record]]:
+    """{column: the runs that are done}, of columns that have any."""
+    runs = protocol(PSM_TABLE, preset).cells
+    found = {column: [r for r in archive.of(runs[stream, column]) if r.status == "done"] for column in THRESHOLDS}
+    return {column: done for column, done in found.items() if done}
+
+
+def _reported(measure: _Measure, stream: str) -> list[Measured]:
+    printed = {column: measure.printed(stream, column) for column in THRESHOLDS}
+    return [Measured(THRESHOLDS[column], value) for column, value in printed.items() if value is not None]
+
+
+def _measured(measure: _Measure, runs: Mapping[str, Sequence[Record]]) -> list[Measured]:
+    found = {column: spread([measure.of_run(record) for record in done]) for column, done in runs.items()}
+    return [Measured(THRESHOLDS[column], own.mean, own.std) for column, own in found.items()]
+
+
+# -- The paper's figure 1 -----------------------------------------------------------------------------------------
+
+
+def figure1(preset: str, archive: Archive) -> Drawing | None:
+    """The forgetting of every method, for which records suffice; None without any."""
+    records = {series.name: archive.of(series) for series in figure_series("figure1", preset)}
+    runs = [LoadedRun(Path(), f"{name}-{own.seed}", own, []) for name, found in records.items() for own in found]
+    drawing = draw_figure("figure1", runs) if runs else None
+    return drawing and replace(drawing, name=f"figure1-{preset}", title=f"Figure 1, {drawing.title.lower()}")
