@@ -11,6 +11,7 @@ from rich.table import Table
 from sfao.experiment.statistics import Spread
 from sfao.reproduction.cells import Cell
 from sfao.reproduction.paper import stated_seeds
+from sfao.reproduction.provenance import provenance
 from sfao.reproduction.reproduced import AVERAGE, FORGETTING, Reproduced, Row
 
 #: Columns that fit a terminal side by side; a wider table is shown in pieces.
@@ -78,7 +79,7 @@ def _lines(table: Reproduced, row: Row) -> list[list[str]]:
     if row.empty:
         return [[row.name + mark, "paper", *paper], ["", "no runs", *("" for _ in row.cells)]]
     uniform = len(row.counts) == 1
-    ours = [_ours(cell, digits, counted=not uniform) for cell in row.cells]
+    ours = [_ours(cell, digits, None if uniform else table.asked) for cell in row.cells]
     count = f", n = {_count(row.counts[0], table.asked)}" if uniform else ""
     lines = [[row.name + mark, "paper", *paper], ["", f"ours{count}", *ours]]
     if any(cell.difference is not None for cell in row.cells):
@@ -105,12 +106,13 @@ def _value(mean: float | None, std: float | None, digits: int) -> str:
     return f"{mean:.{digits}f}" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f}"
 
 
-def _ours(cell: Cell, digits: int, counted: bool) -> str:
+def _ours(cell: Cell, digits: int, asked: int | None) -> str:
+    """With its own number of seeds, of those `asked` for, where the row does not tell it."""
     if cell.ours is None:
         return ""
     spread = None if cell.exact and not cell.ours.std else cell.ours.std
     text = _value(cell.ours.mean, spread, digits)
-    return f"{text} (n = {cell.ours.n})" if counted else text
+    return text if asked is None else f"{text} (n = {_count(cell.ours.n, asked)})"
 
 
 def _difference(cell: Cell, digits: int) -> str:
@@ -126,9 +128,9 @@ def notes_of(table: Reproduced) -> list[str]:
     lines += [f"[{number}] {remark}." for number, remark in enumerate(_remarks(table), start=1)]
     lines += [line for row in table.rows if (line := _range(table, row))]
     lines += [_legend(table)]
-    missing = dict.fromkeys(row.name for row in table.rows if row.empty)
+    missing = _missing(table)
     if missing:
-        lines.append(f"Missing, with no finished run: {', '.join(missing)}.")
+        lines.append(f"Missing, with no finished run: {'; '.join(missing)}.")
     troubled = {row.name: row.trouble for row in table.rows if row.trouble}
     lines += [f"{name}: {trouble}; their seeds are not in the numbers." for name, trouble in troubled.items()]
     if table.data:
@@ -136,7 +138,28 @@ def notes_of(table: Reproduced) -> list[str]:
         lines.append(f"Runs: {_runs(table)}.")
     if table.as_released:
         lines.append("The rows are of different scenarios, models or data, as the paper's are: not to be compared.")
-    return lines + [f"The paper's {row}: {source}" for row, source in table.sources.items()]
+    lines += [f"The paper's {row}: {source}" for row, source in table.sources.items()]
+    return lines + _offer(table)
+
+
+def _missing(table: Reproduced) -> list[str]:
+    """Rows, and cells of rows that have others: OGD on Permuted MNIST (3)."""
+    rows = dict.fromkeys(row.name for row in table.rows if row.empty)
+    found = [", ".join(rows)] if rows else []
+    for row in table.rows:
+        columns = [cell.column for cell in row.cells if cell.paper is not None and cell.ours is None]
+        if columns and not row.empty:
+            found.append(f"{', '.join(columns)} on {row.name}")
+    return list(dict.fromkeys(found))
+
+
+def _offer(table: Reproduced) -> list[str]:
+    """How to run the rows of the paper that are of another protocol as they were produced."""
+    other = [row for row in table.sources if provenance(table.number, row).settings]
+    if table.as_released or not other:
+        return []
+    command = f"sfao reproduce {table.name} --as-released"
+    return [f"Of another protocol in the paper: {', '.join(other)}; `{command}` follows it."]
 
 
 def _legend(table: Reproduced) -> str:
@@ -149,8 +172,8 @@ def _legend(table: Reproduced) -> str:
         )
     return (
         f"Mean ± standard deviation over seeds. {YES}: the difference is within two standard errors, of the paper's "
-        f"{stated_seeds()} seeds and ours together; {NO}: it is not. Of its {AVERAGE} the paper prints no spread. "
-        f"{FORGETTING}: forgetting; the paper's is what table 11 implies."
+        f"{stated_seeds()} seeds and ours together, or too small to be printed; {NO}: it is not. Of its {AVERAGE} the "
+        f"paper prints no spread. {FORGETTING}: forgetting; the paper's is what table 11 implies."
     )
 
 
