@@ -110,6 +110,7 @@ def test_a_record_that_is_none_is_named(compared, tmp_path, text):
         b"5",
         b'{"step": 40}',
         b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": NaN, "kept": 1.0}}}',
+        b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": 1e308, "kept": 0.5}}}',
         b'{"step": 40, "task": 1, "decisions": {"a": {"accept": "x"}}, "gate": {}}',
         b'{"step": 40, "task": 1, "decisions": {"a": {"accept": 1, "project": 2}}, "gate": {}}',
     ],
