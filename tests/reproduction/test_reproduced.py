@@ -237,10 +237,12 @@ def test_json_is_plain_and_complete():
     assert (cell["difference"], cell["agrees"]) == (pytest.approx(50 - 67.4), False)
 
 
-def test_ten_tasks_fit_a_terminal_in_pieces():
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_ten_tasks_fit_a_terminal_in_pieces_and_nothing_is_cut(width):
     series = protocol(3, "released").cells["SGD", ""]
     table = reproduce(3, "released", Archive([record(series, seed, data={"train": 50000}) for seed in (0, 1)]), asked=2)
-    lines = text(table, width=120).splitlines()
-    assert all(len(line) <= 120 for line in lines)
+    lines = text(table, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "…" not in "".join(lines)
     assert sum("Task 1 " in line for line in lines) == 1
     assert sum("Task 10" in line for line in lines) == 1

@@ -1,6 +1,6 @@
 """A reproduced table for people (rich, Markdown) and for scripts (JSON)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,8 +14,8 @@ from sfao.reproduction.paper import stated_seeds
 from sfao.reproduction.provenance import provenance
 from sfao.reproduction.reproduced import AVERAGE, FORGETTING, Reproduced, Row
 
-#: Columns that fit a terminal side by side; a wider table is shown in pieces.
-COLUMNS_AT_ONCE = 7
+#: Letters between two columns on a terminal.
+GAP = 2
 UNITS = {
     "accuracy": "accuracy in % after the last task",
     "memory": "directions held, MB of 2^20 bytes",
@@ -52,11 +52,24 @@ def as_markdown(table: Reproduced, heading: str = "##") -> str:
 
 def show(table: Reproduced, console: Console) -> None:
     console.print(title(table), style="bold", markup=False, highlight=False)
-    for start in range(0, len(table.columns), COLUMNS_AT_ONCE):
-        console.print(_piece(table, range(start, min(start + COLUMNS_AT_ONCE, len(table.columns)))))
+    for columns in _pieces(table, console.width):
+        console.print(_piece(table, columns))
     for note in notes_of(table):
         style = "yellow" if note in table.caveats or note.startswith("Missing") else "dim"
         console.print(note, style=style, markup=False, highlight=False)
+
+
+def _pieces(table: Reproduced, width: int) -> Iterator[range]:
+    """The columns that fit side by side, so that no number is cut."""
+    lines = [["", "", *table.columns], *(line for row in table.rows for line in _lines(table, row))]
+    name, what, *widths = (max(map(len, column)) + GAP for column in zip(*lines, strict=True))
+    start, used = 0, name + what
+    for number, wide in enumerate(widths):
+        if number > start and used + wide > width:
+            yield range(start, number)
+            start, used = number, name + what
+        used += wide
+    yield range(start, len(widths))
 
 
 def _piece(table: Reproduced, columns: range) -> Table:
