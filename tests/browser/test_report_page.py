@@ -293,6 +293,20 @@ def test_in_print_everything_is_open_light_and_without_buttons(page):
     assert background(page) == "rgb(255, 255, 255)"
 
 
+def test_in_print_a_long_name_stays_in_its_column(page):
+    page.emulate_media(media="print")
+    name = page.locator(".dense .name").first
+    name.evaluate("one => one.textContent = 'long'.repeat(60)")
+    assert name.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_in_print_a_badge_is_as_small_as_its_table(page):
+    page.emulate_media(media="print")
+    sizes = "one => [one, one.parentElement].map(each => getComputedStyle(each).fontSize)"
+    badge, cell = page.locator(".dense .badge").first.evaluate(sizes)
+    assert badge == cell
+
+
 def test_less_motion_where_it_is_asked_for(page):
     moving = "getComputedStyle(document.getElementById('theme'), '::after').transitionDuration"
     assert page.evaluate(moving) == "0.15s"

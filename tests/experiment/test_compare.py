@@ -72,10 +72,15 @@ def test_seeds_are_how_many_or_which(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "0", ",", "-1", "two", "1,x", "1.5"])
+@pytest.mark.parametrize("text", ["", "0", "00", " 0 ", ",", "-1", "two", "1,x", "1.5"])
 def test_seeds_that_are_neither_are_refused(text):
     with pytest.raises(ConfigError, match="`seeds` must be how many, such as 5, or which, such as 3,7, got"):
         parse_seeds(text)
+
+
+def test_a_seed_is_named_once():
+    with pytest.raises(ConfigError, match="`seeds` must name each one once, got 3 twice"):
+        parse_seeds("3,7,3")
 
 
 def test_a_seed_that_was_meant_as_one_is_not_taken_for_a_count():

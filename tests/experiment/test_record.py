@@ -40,7 +40,13 @@ def test_a_record_from_before_there_was_a_date_is_read(folder, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"metrics": {}}, "`metrics.average_accuracy` must be a finite number, got None"),
+        ({"metrics": {}}, "`metrics.average_accuracy` must be that of the accuracy matrix, 0."),
+        ({"memory_bytes": -5}, "`memory_bytes` must be a finite number of at least 0, got -5"),
+        ({"seconds": float("inf")}, "`seconds` must be a finite number of at least 0, got inf"),
+        ({"step_ms": float("nan")}, "`step_ms` must be a finite number of at least 0, got nan"),
+        ({"config": {"fraction": None}}, "`config.fraction` must be a setting of a run, got None"),
+        ({"config": {"fraction": "0.5"}}, "`config.fraction` must be a setting of a run, got '0.5'"),
+        ({"config": {"model": "mlp"}}, "`config.model` must be a setting of a run, got 'mlp'"),
         ({"metrics": {"average_accuracy": "good"}}, "`metrics.average_accuracy`: "),
         ({"accuracy_matrix": 5}, "`accuracy_matrix`: "),
         ({"accuracy_matrix": []}, "`matrix`"),
@@ -59,3 +65,10 @@ def test_a_damaged_record_is_named_with_what_is_wrong(folder, tmp_path, changes,
     assert str(caught.value).startswith(f"{damaged / RECORD} must be the record of a run, but it is damaged: ")
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_record_deeper_than_can_be_read_is_damaged(folder, tmp_path):
+    deep = edited(folder, tmp_path / "run")
+    (deep / RECORD).write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="it is damaged"):
+        load_record(deep)

@@ -135,6 +135,16 @@ def test_a_damaged_record_is_one_line(first, root, tmp_path):
         record.write_text(whole)
 
 
+def test_a_damaged_record_beside_those_that_are_needed_is_told_before_anything_runs(root, tmp_path):
+    other = tmp_path / "released" / "split-mnist" / "sfao-accept0.90-0" / "record.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("{")
+    result = invoke("table1", "--preset", "released", "--out", tmp_path, "--data-root", root)
+    assert result.exit_code == 2
+    assert "sfao-accept0.90-0/record.json must be the record of a run" in result.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+
+
 def test_data_that_is_absent_is_said_loudly_with_the_command_that_gets_it(tmp_path):
     result = invoke("table1", "table7", "--out", tmp_path / "out", "--data-root", tmp_path / "none")
     assert result.exit_code == 1
@@ -168,6 +178,9 @@ def test_a_dry_run_lists_and_writes_nothing(root, tmp_path):
         (["table1", "--fraction", "2"], "`fraction` must be in (0, 1], got 2"),
         (["table1", "--fraction", "0"], "`fraction` must be in (0, 1], got 0"),
         (["table1", "--seeds", "none"], "`seeds` must be how many"),
+        (["table1", "--seeds", ""], "`seeds` must be how many"),
+        (["table1", "--seeds", "3,3"], "`seeds` must name each one once, got 3 twice"),
+        (["table1", "--out", __file__], f"`out` must be a folder, got the file {__file__}"),
         (["table1", "--jobs", "0"], "--jobs"),
         ([], "Missing argument"),
     ],

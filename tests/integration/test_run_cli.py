@@ -155,11 +155,19 @@ def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(tmp_path):
     assert "Traceback" in sfao(*command, "--debug", cwd=tmp_path).stderr
 
 
-@pytest.mark.parametrize("command", ["run", "compare"])
-def test_the_help_tells_the_defaults(tmp_path, command):
+@pytest.mark.parametrize(
+    ("command", "defaults"),
+    {
+        "run": ["runs/BENCHMARK", "$SFAO_DATA or the cache"],
+        "compare": ["runs/BENCHMARK", "$SFAO_DATA or the cache"],
+        "report": ["report in the one RUN_DIR"],
+        "reproduce": ["(paper)", "5; quick: 1", "1; quick: 0.05", "on a GPU 4", "$SFAO_DATA or the cache"],
+    }.items(),
+)
+def test_the_help_tells_the_defaults(tmp_path, command, defaults):
     shown = " ".join(sfao(command, "--help", cwd=tmp_path).stdout.replace("│", " ").split())
-    assert "runs/BENCHMARK" in shown
-    assert "$SFAO_DATA or the cache" in shown
+    for default in defaults:
+        assert default in shown
 
 
 def test_help_is_quick(tmp_path):

@@ -109,6 +109,8 @@ def test_data_that_is_not_the_whole_set_is_named():
     assert "a part of mnist, 600 training images" in only_group([record("sgd", 0, data=PART)]).caveat
     part = record("sgd", 0, data=PART, config={"fraction": 0.01})
     assert only_group([part]).caveat.startswith("On a slice of mnist, 600 training images")
+    untold = record("sgd", 0, data={}, config={"fraction": 0.01})
+    assert only_group([untold]).caveat == "On a slice of the data: not results on all of it."
     assert only_group([record("sgd", 0, data=FULL)]).caveat == ""
     assert "embedded digits" in text([record("sgd", 0)])
 

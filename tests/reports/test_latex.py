@@ -1,4 +1,6 @@
 import re
+import shutil
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ def test_every_line_has_the_columns_that_the_table_declares():
     troubled = [*THREE, record("si", 0, status="failed")]
     for records in (THREE, troubled):
         text = as_latex(comparison(records))
-        (columns,) = re.findall(r"\\begin\{tabular\}\{([lr]+)\}", text)
+        (columns,) = re.findall(r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}", text)
         assert {len(cells) for cells in rows(text)} == {len(columns)}
     assert rows(as_latex(comparison(troubled)))[3][-1] == "1 failed"
 
@@ -52,7 +54,7 @@ def test_names_with_settings_are_escaped():
         ("a_b & 5%", r"a\_b \& 5\%"),
         ("{x}$#", r"\{x\}\$\#"),
         ("\\input", r"\textbackslash{}input"),
-        ("~^", r"\textasciitilde{}\textasciicircum{}"),
+        ("~^`", r"\textasciitilde{}\textasciicircum{}\textasciigrave{}"),
         ("<0.0001", "$<$0.0001"),
         ("two\n\nlines", "two lines"),
     ],
@@ -64,7 +66,23 @@ def test_special_letters(plain, written):
 @given(st.text(max_size=40))
 def test_nothing_special_is_left_unescaped(text):
     left = escaped(text)
-    for known in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", "$<$", "$>$", "$|$", r"$\pm$"):
+    words = (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textasciigrave{}")
+    for known in (*words, "$<$", "$>$", "$|$", r"$\pm$"):
         left = left.replace(known, "")
     left = re.sub(r"\\[&%$#_{}]", "", left)
-    assert not set(left) & set("\\&%$#_{}~^<>|\n")
+    assert not set(left) & set("\\&%$#_{}~^`<>|\n")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
+def test_it_compiles_and_fits_the_text_of_an_article(tmp_path):
+    odd = {"method": "sgd", "seed": 0, "x": "_%&#$\\{}^~|`<>", "model": {"name": "mlp"}}
+    usual = as_latex(comparison(THREE))
+    for text, fits in ((usual, True), (as_latex(comparison([*THREE, record("sgd", 0, config=odd)])), False)):
+        (tmp_path / "table.tex").write_text(text)
+        (tmp_path / "paper.tex").write_text(
+            r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
+        )
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout
+        assert "Overfull" not in done.stdout or not fits

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sfao.experiment.record import RECORD
+from sfao.metrics import summary
 from sfao.reports.errors import ReportError
 from sfao.reports.groups import grouped
 from sfao.reports.runs import load_runs, notices, unfinished_runs
@@ -74,8 +75,9 @@ def test_no_runs_are_an_error_that_names_the_folder(compared, tmp_path):
         ({"accuracy_matrix": 5}, "`accuracy_matrix`"),
         ({"accuracy_matrix": [[0.5]]}, "`initial` must hold one"),
         ({"accuracy_matrix": [[0.5, 2.0], [0.5, 0.5]]}, "accuracies in [0, 1], got 2.0"),
-        ({"metrics": {}}, "`metrics.average_accuracy` must be a finite number, got None"),
-        ({"metrics": {"average_accuracy": float("nan")}}, "a finite number, got nan"),
+        ({"metrics": {}}, "`metrics.average_accuracy` must be that of the accuracy matrix, 0."),
+        ({"metrics": {"average_accuracy": float("nan")}}, ", got nan"),
+        ({"metrics": {"average_accuracy": 0.999}}, "must be that of the accuracy matrix, 0."),
         ({"decisions": {"layer": 3}}, "`decisions.layer`"),
         ({"seed": "many"}, "`seed`"),
         ({"data": {"name": "mnist"}}, "`data.train` must be of type int, got None"),
@@ -108,6 +110,7 @@ def test_a_record_that_is_none_is_named(compared, tmp_path, text):
         b"5",
         b'{"step": 40}',
         b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": NaN, "kept": 1.0}}}',
+        b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": 1e308, "kept": 0.5}}}',
         b'{"step": 40, "task": 1, "decisions": {"a": {"accept": "x"}}, "gate": {}}',
         b'{"step": 40, "task": 1, "decisions": {"a": {"accept": 1, "project": 2}}, "gate": {}}',
     ],
@@ -174,8 +177,9 @@ def test_groups_of_one_title_have_slugs_that_differ(runs, compared, tmp_path):
 
 
 def test_records_that_cannot_belong_together_are_told(compared, tmp_path):
-    three = [[0.5] * 3] * 3
+    three, initial = [[0.5] * 3] * 3, [0.5] * 3
     edited(compared / "sgd-0", tmp_path / "a")
-    edited(compared / "sgd-1", tmp_path / "b", accuracy_matrix=three, initial_accuracy=[0.5] * 3)
+    numbers = {"accuracy_matrix": three, "initial_accuracy": initial, "metrics": summary(three, initial)}
+    edited(compared / "sgd-1", tmp_path / "b", **numbers)
     with pytest.raises(ReportError, match="must have as many tasks, but a has 2 and b has 3"):
         grouped(load_runs([tmp_path]))

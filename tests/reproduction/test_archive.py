@@ -64,6 +64,21 @@ def test_slices_and_failures_are_not_collected(tmp_path):
     assert not (tmp_path / "records").exists()
 
 
+@pytest.mark.parametrize("fault", ["other data", "damaged"])
+def test_nothing_is_collected_unless_all_can_be(tmp_path, fault):
+    leave(tmp_path / "runs", protocol(2, "released").cells["SGD", ""])
+    leave(tmp_path / "runs", SGD, 1, data={"train": 600, "complete": False})
+    file = tmp_path / "records" / "released" / "split-mnist.jsonl"
+    write_lines(file, [record(SGD, 0)])
+    if fault == "damaged":
+        (tmp_path / "runs" / "released" / "split-mnist" / "sgd-1" / "record.json").write_text("{")
+    said = "it is damaged" if fault == "damaged" else "some are on 60,000 .* and some on 600 training"
+    with pytest.raises(FolderError, match=said):
+        collect(tmp_path / "runs", tmp_path / "records")
+    assert [path for path in (tmp_path / "records").rglob("*") if path.is_file()] == [file]
+    assert read_lines(file) == [record(SGD, 0)]
+
+
 def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(FolderError, match="`collect` must be a folder that holds finished runs"):
         collect(tmp_path, tmp_path / "records")
@@ -83,6 +98,9 @@ def test_an_empty_folder_is_refused(tmp_path):
         ),
         (lambda line: line.replace('[0.5, 0.5, 0.5, 0.5, 0.5]], "in', '[0.5, 0.5]], "in'), "must be square"),
         (lambda line: line.replace('"train": 60000, ', ""), "`data.train` must be of type int"),
+        (lambda line: line.replace('"seed": 0', '"seed": 7', 1), "`seed` must be that of `config`, 0, got 7"),
+        (lambda line: line.replace('"method": "sgd"', '"method": "si"', 1), "`method` must be that of `config`"),
+        (lambda line: line.replace('"machine"', '"engine"'), "`versions.machine` must say what it was made with"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path, damage, message):

@@ -24,6 +24,11 @@ def test_two_standard_errors():
     assert beside(printed(72.4, 0.5), [68.0, 70.0, 72.0]).agrees is False
 
 
+def test_what_is_equal_as_printed_agrees_however_small_the_spread():
+    assert beside(printed(99.9, 0.0), [99.86, 99.87]).agrees is True
+    assert beside(printed(99.9, 0.0), [99.84, 99.85]).agrees is False
+
+
 def test_one_seed_has_no_spread_and_so_no_verdict():
     found = beside(printed(67.4, 0.5), [60.0])
     assert found.difference == pytest.approx(-7.4)

@@ -159,6 +159,11 @@ def test_records_of_different_data_in_one_table_are_refused(row):
         table1(records)
 
 
+def test_records_of_fewer_tasks_than_the_table_has_are_refused():
+    with pytest.raises(FolderError, match="table1 must be of runs of 5 tasks, but sgd seed 0 has 2"):
+        table1([record(TABLE1["SGD"], 0, tasks=2)])
+
+
 def test_a_slice_is_shown_only_when_it_is_asked_for_and_says_so():
     few = {"train": 600, "complete": False}
     archive = Archive([record(TABLE1["SGD"], 0, 0.9), record(TABLE1["SGD"], 0, 0.6, fraction=0.01, data=few)])
@@ -202,9 +207,26 @@ def test_markdown_has_three_lines_a_row_and_the_verdict():
 def test_where_seeds_differ_between_columns_every_cell_has_its_count():
     ogd, sfao = (protocol(10, "released").cells["Split CIFAR-10", column] for column in ("OGD", "SFAO 0.80"))
     table = reproduce(10, "released", Archive([record(ogd, 0), record(sfao, 0), record(sfao, 1)]), asked=2)
-    line = next(line for line in as_markdown(table).splitlines() if "(n = 1)" in line)
-    assert "0.5000 (n = 1)" in line
+    line = next(line for line in as_markdown(table).splitlines() if "(n = 1 of 2)" in line)
+    assert "0.5000 (n = 1 of 2)" in line
     assert "0.5000 ± 0.0000 (n = 2)" in line
+
+
+def test_what_has_been_run_is_told_apart_from_what_is_missing():
+    ogd = protocol(10, "released").cells["Split CIFAR-10", "OGD"]
+    told = as_markdown(reproduce(10, "released", Archive([record(ogd, 0)]), asked=1))
+    assert "- Runs: split-cifar10: ogd.\n" in told
+    others = "Permuted MNIST (3), Permuted MNIST (5), Split CIFAR-100"
+    sweep = "SFAO 0.95, SFAO 0.90, SFAO 0.85, SFAO 0.80 on Split CIFAR-10"
+    assert f"- Missing, with no finished run: {others}; {sweep}.\n" in told
+
+
+def test_rows_of_another_protocol_are_offered_as_the_paper_s_were_produced():
+    records = [record(TABLE1["SGD"], 0)]
+    offer = "- Of another protocol in the paper: EWC, SI; `sfao reproduce table1 --as-released` follows it."
+    assert offer in as_markdown(table1(records))
+    assert "--as-released" not in as_markdown(reproduce(1, "released", Archive(records), asked=1, as_released=True))
+    assert "--as-released" not in as_markdown(reproduce(8, "released", Archive(records), asked=1))
 
 
 def test_json_is_plain_and_complete():
@@ -215,10 +237,12 @@ def test_json_is_plain_and_complete():
     assert (cell["difference"], cell["agrees"]) == (pytest.approx(50 - 67.4), False)
 
 
-def test_ten_tasks_fit_a_terminal_in_pieces():
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_ten_tasks_fit_a_terminal_in_pieces_and_nothing_is_cut(width):
     series = protocol(3, "released").cells["SGD", ""]
     table = reproduce(3, "released", Archive([record(series, seed, data={"train": 50000}) for seed in (0, 1)]), asked=2)
-    lines = text(table, width=120).splitlines()
-    assert all(len(line) <= 120 for line in lines)
+    lines = text(table, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "…" not in "".join(lines)
     assert sum("Task 1 " in line for line in lines) == 1
     assert sum("Task 10" in line for line in lines) == 1

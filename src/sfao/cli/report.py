@@ -22,7 +22,7 @@ Tell = Callable[[str], None]
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Runs, or folders that hold runs.")],
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the report. [default: report in the one RUN_DIR, or here]")
+        Path | None, typer.Option(help="The folder of the report.", show_default="report in the one RUN_DIR, or here")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the paths of what was written as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,

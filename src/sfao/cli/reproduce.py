@@ -25,23 +25,30 @@ QUICK = 0.05
 
 def reproduce(
     names: Annotated[list[str], typer.Argument(help="table1 to table11, figure1, figure2, or all.", metavar="NAME...")],
-    preset: Annotated[str | None, typer.Option(help="Whose settings: paper, released or recommended. [paper]")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Whose settings: paper, released or recommended.", show_default="paper"),
+    ] = None,
     as_released: Annotated[
         bool,
         typer.Option("--as-released", help="Every row as the paper's was really produced, with the released preset."),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One seed on a slice of the data: a look, no result.")] = False,
-    fraction: Annotated[float | None, typer.Option(help="How much of the training data. [1; quick: 0.05]")] = None,
-    seeds: Annotated[str | None, typer.Option(help="How many seeds, or which (3,7). [5; quick: 1]")] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="How much of the training data.", show_default="1; quick: 0.05")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="How many seeds, or which (3,7).", show_default="5; quick: 1")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the runs and tables.")] = Path("runs/reproduce"),
     device: Annotated[str, typer.Option(help="Where what is left to do runs: cpu or cuda.")] = "cpu",
     jobs: Annotated[
         int | None,
-        typer.Option(help="Runs at a time. [default: as many as cores; on a GPU 4, of WRN-28-10 1]", min=1),
+        typer.Option(help="Runs at a time.", min=1, show_default="as many as cores; on a GPU 4, of WRN-28-10 1"),
     ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
     data_root: Annotated[
-        Path | None, typer.Option(help="Where the data lie. [default: $SFAO_DATA or the cache]")
+        Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and which are there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
@@ -58,10 +65,11 @@ def reproduce(
             preset=_checked_preset(preset, as_released),
             as_released=as_released,
             fraction=_checked_fraction(fraction, quick),
-            seeds=parse_seeds(seeds or ("1" if quick else "5")),
+            seeds=parse_seeds(("1" if quick else "5") if seeds is None else seeds),
             out=out,
         )
         plan = wanted.plan(device, data_root)
+        _archive(wanted, [])  # a record that cannot be read is told now, not after hours of work
         _say_absent(plan, wanted)
         if dry_run:
             _tell_plan(plan, as_json)

@@ -52,9 +52,10 @@ def parse_seeds(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     numbers = [int(part) for part in parts if part.isdecimal()]
     given = [part for part in parts if part]
-    if not numbers or len(numbers) != len(given) or text.strip() == "0":
+    if not numbers or len(numbers) != len(given) or (len(parts) == 1 and numbers == [0]):
         raise ConfigError(f"`seeds` must be how many, such as 5, or which, such as 3,7, got {text!r}")
     if len(parts) > 1:
+        _check_list("seeds", numbers)
         return numbers
     if numbers[0] > MOST_SEEDS:
         raise ConfigError(

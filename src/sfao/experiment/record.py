@@ -6,7 +6,7 @@ import platform
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from math import isfinite
+from math import inf, isclose, nan
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class Record:
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 #: What must be known of the data, where a record says anything of them.
 _DATA = {"name": str, "train": int, "test": int, "complete": bool}
+#: What is counted or timed of a run.
+_AMOUNTS = ("memory_bytes", "directions", "parameters", "seconds", "step_ms", "steps")
+#: Settings that are read from the configuration of a record, whichever version wrote it.
+_SETTINGS: dict[str, type | tuple[type, ...]] = {"fraction": (int, float), "model": dict}
 
 
 def load_record(folder: Path) -> Record:
@@ -79,7 +83,7 @@ def read_record(text: str, where: str) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         raise _damaged(where, f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise _damaged(where, error) from error
     return record
 
@@ -97,9 +101,21 @@ def _check(record: Record) -> None:
             raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {record.data.get(name)!r}")
     if record.finished and datetime.fromisoformat(record.finished).tzinfo is None:
         raise ValueError(f"`finished` must be a time with its zone, got {record.finished!r}")
-    for name in summary(record.accuracy_matrix, record.initial_accuracy) if record.status == "done" else ():
-        if not isfinite(record.metrics.get(name, float("nan"))):
-            raise ValueError(f"`metrics.{name}` must be a finite number, got {record.metrics.get(name)}")
+    for name in _AMOUNTS:
+        if not 0 <= getattr(record, name) < inf:
+            raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(record, name)}")
+    for name, kinds in _SETTINGS.items():
+        if name in record.config and not isinstance(record.config[name], kinds):
+            raise ValueError(f"`config.{name}` must be a setting of a run, got {record.config[name]!r}")
+    if record.status == "done":
+        _check_metrics(record)
+
+
+def _check_metrics(record: Record) -> None:
+    for name, value in summary(record.accuracy_matrix, record.initial_accuracy).items():
+        told = record.metrics.get(name)
+        if not isclose(nan if told is None else told, value, abs_tol=1e-9):
+            raise ValueError(f"`metrics.{name}` must be that of the accuracy matrix, {value}, got {told}")
 
 
 def timestamp() -> str:

@@ -257,7 +257,8 @@ def _title(record: Record) -> str:
 def _caveat(record: Record) -> str:
     data = record.data
     if _fraction(record) < 1:
-        return f"On a slice of {data['name']}, {data['train']:,} training images: not results on all of it."
+        which = f"{data['name']}, {data['train']:,} training images" if data else "the data"
+        return f"On a slice of {which}: not results on all of it."
     if data.get("embedded"):
         images = data["train"] + data["test"]
         return f"On the {images:,} embedded digits: not to be read next to results on the full set."

@@ -12,6 +12,7 @@ _SPECIAL = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
     "<": "$<$",
     ">": "$>$",
     "|": "$|$",
@@ -39,7 +40,9 @@ def _table(group: Group, number: int) -> str:
         r"  \centering",
         f"  \\caption{{{' '.join(map(escaped, caption))}}}",
         f"  \\label{{tab:comparison-{number}}}",
-        f"  \\begin{{tabular}}{{{''.join('l' if column in (0, TROUBLE) else 'r' for column in columns)}}}",
+        r"  \smallskip",
+        r"  \setlength{\tabcolsep}{4pt}",  # so that it fits the text of an article
+        f"  \\begin{{tabular}}{{@{{}}{''.join('l' if column in (0, TROUBLE) else 'r' for column in columns)}@{{}}}}",
         r"    \toprule",
         _row([escaped(HEADINGS[column]) for column in columns]),
         r"    \midrule",

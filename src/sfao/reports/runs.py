@@ -156,7 +156,7 @@ def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
 def _checked_step(step: dict[str, Any]) -> dict[str, Any]:
     """A step whose decisions and looks can be drawn; anything raised says that it cannot."""
     for look in step["gate"].values():
-        if not (isfinite(look["cosine"]) and isfinite(look["kept"])):
+        if not (abs(look["cosine"]) <= 1 and isfinite(look["kept"])):
             raise ValueError
     counts = [layer[name] for layer in step["decisions"].values() for name in DECISIONS]
     if not all(isinstance(number, int) for number in (step["step"], step["task"], *counts)):

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from math import isclose, nan
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,14 @@ from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.files import write_text
 from sfao.experiment.folder import finished_record
 from sfao.experiment.record import RECORD, Record, read_record
-from sfao.metrics import summary
 from sfao.reproduction.protocol import Series
 
 #: What does not make a run another one: which seed it is of, and where it was done.
 APART = ("seed", "device")
+#: What a record says itself and once more in its settings.
+SAID_TWICE = ("benchmark", "scenario", "method", "seed")
+#: What a table tells of the machine.
+VERSIONS = ("device", "machine", "torch", "sfao")
 
 
 class Archive:
@@ -71,21 +73,29 @@ def read_lines(file: Path) -> list[Record]:
 
 
 def _check(record: Record, where: str) -> None:
-    """Refuse a record whose settings are none, or whose metrics are not those of its accuracy matrix."""
+    """Refuse a record whose settings are none or of another run, or that does not tell its data and versions."""
     try:
-        key(record.config)
+        _check_settings(record)
         if record.status == "done":
-            _check_numbers(record)
+            _check_origin(record)
     except (ConfigError, TypeError, ValueError) as error:
         raise FolderError(f"{where} must be the record of a run, but it is damaged: {error}") from error
 
 
-def _check_numbers(record: Record) -> None:
+def _check_settings(record: Record) -> None:
+    settings = checked(record.config)
+    for name in SAID_TWICE:
+        known, told = getattr(settings, name), getattr(record, name)
+        if known != told:
+            raise ValueError(f"`{name}` must be that of `config`, {known!r}, got {told!r}")
+
+
+def _check_origin(record: Record) -> None:
     if not record.data:
         raise ValueError("`data` must say which data it is of, got nothing")
-    for name, value in summary(record.accuracy_matrix, record.initial_accuracy).items():
-        if not isclose(record.metrics.get(name, nan), value, abs_tol=1e-9):
-            raise ValueError(f"`{name}` must be that of the accuracy matrix, {value}, got {record.metrics.get(name)}")
+    for name in VERSIONS:
+        if name not in record.versions:
+            raise ValueError(f"`versions.{name}` must say what it was made with, got nothing")
 
 
 def write_lines(file: Path, records: Iterable[Record]) -> None:
@@ -98,16 +108,28 @@ def write_lines(file: Path, records: Iterable[Record]) -> None:
 def collect(runs: Path, records: Path) -> list[Path]:
     """Take the finished runs of `runs/PRESET/PLACE` into `records/PRESET/PLACE.jsonl`; returns the files written.
 
-    A run that is there already is replaced; slices of the data are left where they are.
+    A run that is there already is replaced; slices of the data are left where they are. Nothing is written unless all
+    can be.
     """
-    written = []
+    found: dict[Path, list[Record]] = {}
     for folder in sorted(path for path in runs.glob("*/*") if path.is_dir()):
         new = [record for record in read_runs(folder) if record.config.get("fraction", 1.0) == 1]
         if new:
             file = records / folder.parent.name / f"{folder.name}.jsonl"
             old = read_lines(file) if file.exists() else []
-            write_lines(file, Archive([*old, *new]).records)
-            written.append(file)
-    if not written:
+            found[file] = Archive([*old, *new]).records
+            _check_same_data(file, found[file])
+    if not found:
         raise FolderError(f"`collect` must be a folder that holds finished runs of whole data sets, got {runs}")
-    return written
+    for file, kept in found.items():
+        write_lines(file, kept)
+    return list(found)
+
+
+def _check_same_data(file: Path, records: Iterable[Record]) -> None:
+    """What stands in one file stands in one table, and must be on the same data."""
+    kinds = dict.fromkeys(f"{record.data['train']:,} training and {record.data['test']:,} test" for record in records)
+    if len(kinds) > 1:
+        raise FolderError(
+            f"{file} must be of runs on the same data, but some are on {' and some on '.join(kinds)} images"
+        )

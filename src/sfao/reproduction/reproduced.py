@@ -80,6 +80,8 @@ def reproduce(
     as_released = as_released and printed.kind == "accuracy"  # the others have no rows of another protocol
     found = {series: archive.of(series, fraction) for series in (*runs.cells.values(), *runs.sweep.values())}
     _check_same_data(number, found)
+    if printed.kind == "accuracy":
+        _check_tasks(number, len(printed.columns), found)
     filled = _Filled(printed, runs, found, fraction)
     rows = filled.by_task() if printed.kind == "accuracy" else filled.by_column()
     used = [record for series in runs.cells.values() for record in found[series]]
@@ -173,7 +175,7 @@ class _Filled:
         cells, series = [], [self.runs.cells[row, column] for column in self.printed.columns]
         for one, own in zip(self.printed.rows[row], series, strict=True):
             cells.append(beside(one, [value(record) for record in self.done(own)], single=not exact, exact=exact))
-        return Row(row, cells, _unique(map(self._folder, series)), self._trouble(series), remark)
+        return Row(row, cells, _unique(self._folder(s) for s in series if self.done(s)), self._trouble(series), remark)
 
     def _folder(self, series: Series) -> str:
         return f"{series.place(self.fraction)}/{series.name}"
@@ -221,6 +223,17 @@ def _check_same_data(number: int, found: dict[Series, list[Record]]) -> None:
             raise FolderError(
                 f"table{number} must be of one data set, but of {benchmark} {first} is on {one} and {second} on {other}"
             )
+
+
+def _check_tasks(number: int, tasks: int, found: dict[Series, list[Record]]) -> None:
+    """A column for every task: a record of fewer is not of this stream, whatever its settings say."""
+    for series, records in found.items():
+        for record in records:
+            if record.status == "done" and len(record.accuracy_matrix) < tasks:
+                raise FolderError(
+                    f"table{number} must be of runs of {tasks} tasks, but {series.name} seed {record.seed} "
+                    f"has {len(record.accuracy_matrix)}"
+                )
 
 
 def _data(record: Record) -> str:

@@ -42,6 +42,8 @@ def plan_runs(
     data_root: Path | None = None,
 ) -> Plan:
     """What is there and what is not; a FolderError for a folder that holds something else. Nothing is written."""
+    if out.exists() and not out.is_dir():
+        raise FolderError(f"`out` must be a folder, got the file {out}")
     wanted = list(dict.fromkeys(series))
     plan = Plan(absent=_absent(wanted, data_root))
     for one in wanted:

@@ -1,6 +1,6 @@
 """A reproduced table for people (rich, Markdown) and for scripts (JSON)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,10 +11,11 @@ from rich.table import Table
 from sfao.experiment.statistics import Spread
 from sfao.reproduction.cells import Cell
 from sfao.reproduction.paper import stated_seeds
+from sfao.reproduction.provenance import provenance
 from sfao.reproduction.reproduced import AVERAGE, FORGETTING, Reproduced, Row
 
-#: Columns that fit a terminal side by side; a wider table is shown in pieces.
-COLUMNS_AT_ONCE = 7
+#: Letters between two columns on a terminal.
+GAP = 2
 UNITS = {
     "accuracy": "accuracy in % after the last task",
     "memory": "directions held, MB of 2^20 bytes",
@@ -55,11 +56,24 @@ def as_markdown(table: Reproduced, heading: str = "##") -> str:
 
 def show(table: Reproduced, console: Console) -> None:
     console.print(title(table), style="bold", markup=False, highlight=False)
-    for start in range(0, len(table.columns), COLUMNS_AT_ONCE):
-        console.print(_piece(table, range(start, min(start + COLUMNS_AT_ONCE, len(table.columns)))))
+    for columns in _pieces(table, console.width):
+        console.print(_piece(table, columns))
     for note in notes_of(table):
         style = "yellow" if note in table.caveats or note.startswith("Missing") else "dim"
         console.print(note, style=style, markup=False, highlight=False)
+
+
+def _pieces(table: Reproduced, width: int) -> Iterator[range]:
+    """The columns that fit side by side, so that no number is cut."""
+    lines = [["", "", *table.columns], *(line for row in table.rows for line in _lines(table, row))]
+    name, what, *widths = (max(map(len, column)) + GAP for column in zip(*lines, strict=True))
+    start, used = 0, name + what
+    for number, wide in enumerate(widths):
+        if number > start and used + wide > width:
+            yield range(start, number)
+            start, used = number, name + what
+        used += wide
+    yield range(start, len(widths))
 
 
 def _piece(table: Reproduced, columns: range) -> Table:
@@ -82,7 +96,7 @@ def _lines(table: Reproduced, row: Row) -> list[list[str]]:
     if row.empty:
         return [[row.name + mark, "paper", *paper], ["", "no runs", *("" for _ in row.cells)]]
     uniform = len(row.counts) == 1
-    ours = [_ours(cell, digits, counted=not uniform) for cell in row.cells]
+    ours = [_ours(cell, digits, None if uniform else table.asked) for cell in row.cells]
     count = f", n = {_count(row.counts[0], table.asked)}" if uniform else ""
     lines = [[row.name + mark, "paper", *paper], ["", f"ours{count}", *ours]]
     if any(cell.difference is not None for cell in row.cells):
@@ -109,12 +123,13 @@ def _value(mean: float | None, std: float | None, digits: int) -> str:
     return f"{mean:.{digits}f}" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f}"
 
 
-def _ours(cell: Cell, digits: int, counted: bool) -> str:
+def _ours(cell: Cell, digits: int, asked: int | None) -> str:
+    """With its own number of seeds, of those `asked` for, where the row does not tell it."""
     if cell.ours is None:
         return ""
     spread = None if cell.exact and not cell.ours.std else cell.ours.std
     text = _value(cell.ours.mean, spread, digits)
-    return f"{text} (n = {cell.ours.n})" if counted else text
+    return text if asked is None else f"{text} (n = {_count(cell.ours.n, asked)})"
 
 
 def _difference(cell: Cell, digits: int) -> str:
@@ -130,9 +145,9 @@ def notes_of(table: Reproduced) -> list[str]:
     lines += [f"[{number}] {remark}." for number, remark in enumerate(_remarks(table), start=1)]
     lines += [line for row in table.rows if (line := _range(table, row))]
     lines += [_legend(table)]
-    missing = dict.fromkeys(row.name for row in table.rows if row.empty)
+    missing = _missing(table)
     if missing:
-        lines.append(f"Missing, with no finished run: {', '.join(missing)}.")
+        lines.append(f"Missing, with no finished run: {'; '.join(missing)}.")
     troubled = {row.name: row.trouble for row in table.rows if row.trouble}
     lines += [f"{name}: {trouble}; their seeds are not in the numbers." for name, trouble in troubled.items()]
     if table.data:
@@ -140,7 +155,28 @@ def notes_of(table: Reproduced) -> list[str]:
         lines.append(f"Runs: {_runs(table)}.")
     if table.as_released:
         lines.append("The rows are of different scenarios, models or data, as the paper's are: not to be compared.")
-    return lines + [f"The paper's {row}: {source}" for row, source in table.sources.items()]
+    lines += [f"The paper's {row}: {source}" for row, source in table.sources.items()]
+    return lines + _offer(table)
+
+
+def _missing(table: Reproduced) -> list[str]:
+    """Rows, and cells of rows that have others: OGD on Permuted MNIST (3)."""
+    rows = dict.fromkeys(row.name for row in table.rows if row.empty)
+    found = [", ".join(rows)] if rows else []
+    for row in table.rows:
+        columns = [cell.column for cell in row.cells if cell.paper is not None and cell.ours is None]
+        if columns and not row.empty:
+            found.append(f"{', '.join(columns)} on {row.name}")
+    return list(dict.fromkeys(found))
+
+
+def _offer(table: Reproduced) -> list[str]:
+    """How to run the rows of the paper that are of another protocol as they were produced."""
+    other = [row for row in table.sources if provenance(table.number, row).settings]
+    if table.as_released or not other:
+        return []
+    command = f"sfao reproduce {table.name} --as-released"
+    return [f"Of another protocol in the paper: {', '.join(other)}; `{command}` follows it."]
 
 
 def _legend(table: Reproduced) -> str:
@@ -153,8 +189,8 @@ def _legend(table: Reproduced) -> str:
         )
     return (
         f"Mean ± standard deviation over seeds. {YES}: the difference is within two standard errors, of the paper's "
-        f"{stated_seeds()} seeds and ours together; {NO}: it is not. Of its {AVERAGE} the paper prints no spread. "
-        f"{FORGETTING}: forgetting; the paper's is what table 11 implies."
+        f"{stated_seeds()} seeds and ours together, or too small to be printed; {NO}: it is not. Of its {AVERAGE} the "
+        f"paper prints no spread. {FORGETTING}: forgetting; the paper's is what table 11 implies."
     )
 
 

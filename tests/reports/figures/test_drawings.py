@@ -239,6 +239,13 @@ def test_a_run_that_lost_its_steps_leaves_the_others_theirs(split):
         assert {drawing.name for drawing in drawings(group)} >= {"decisions", "cosines", "update-geometry"}
 
 
+def test_runs_without_a_step_in_common_have_no_decisions_to_show(split):
+    first, second = split.done["sfao"][:2]
+    apart = [replace(first, steps=first.steps[:1]), replace(second, steps=second.steps[1:])]
+    group = replace(split, done={"sfao": apart})
+    assert decisions_over_time(group) is None
+
+
 def test_the_areas_of_decisions_are_shares_of_the_steps(split):
     figure = decisions_over_time(split).figure
     gates = [(row, layer) for row in ("sfao",) for layer in split.done[row][0].record.decisions]

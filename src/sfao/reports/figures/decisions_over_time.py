@@ -24,6 +24,7 @@ MOST_STRETCHES = 60
 @rc_context(STYLE)
 def decisions_over_time(group: RunGroup) -> Drawing | None:
     gates = [(row, layer, runs) for row, runs in gated_rows(group).items() for layer in layers_of(runs)]
+    gates = [(row, layer, runs) for row, layer, runs in gates if len(decided(runs, layer)[1])]
     if not gates:
         return None
     shown = limited(gates, MOST_PANELS)
@@ -53,7 +54,8 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
 def decided(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Ends of stretches of steps, and in each how often the gate decided what: [stretch, decision].
 
-    From differences of the counts so far, summed over runs; the last column is gradients that were zero.
+    From differences of the counts so far, summed over runs; the last column is gradients that were zero. No stretches
+    where the runs, damaged, have no step in common.
     """
     by_run = [
         {line["step"]: line["decisions"][layer] for line in run.steps if layer in line["decisions"]} for run in runs
