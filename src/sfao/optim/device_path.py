@@ -63,7 +63,7 @@ def _failing(device: torch.device) -> str | None:
 
 def is_capturing() -> bool:
     """Whether what is launched now is not done, but recorded in a CUDA graph."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 class DevicePath:
