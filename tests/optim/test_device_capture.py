@@ -33,6 +33,7 @@ def captured(optimizer: SFAO) -> Callable[[], None]:
     if HAS_GPU:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
+            torch.zeros(1, device=DEVICE)  # torch warns of graphs that are empty, as one is when step() refuses
             optimizer.step()
         return graph.replay
 

@@ -100,9 +100,10 @@ def bench(
 def effort(device: "torch.device", quick: bool) -> "Effort":
     from sfao.bench.measuring import Effort
 
-    # On a GPU the first steps compile, capture and choose among convolutions.
-    warm_up = 8 if device.type == "cuda" else 3
-    return Effort(turns=3, seconds=0.5, warm_up=warm_up) if quick else Effort(warm_up=warm_up)
+    if quick:
+        return Effort(turns=3, seconds=0.5)
+    # On a GPU the first steps compile, capture and choose among convolutions, and its host is seldom quiet.
+    return Effort(fewest=10, warm_up=8) if device.type == "cuda" else Effort()
 
 
 def check_folder(out: Path) -> None:
