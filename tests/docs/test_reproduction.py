@@ -84,6 +84,11 @@ def test_a_figure_of_other_records_is_found_out(tmp_path):
     assert "d: M" in difference(one["paper-and-ours.svg"], moved)
 
 
+def test_records_that_are_nowhere(tmp_path):
+    with pytest.raises(FolderError, match="`records` must be a folder that is there, got .*nowhere"):
+        page(tmp_path / "nowhere")
+
+
 def test_without_records_every_table_is_missing(tmp_path):
     made = page(tmp_path)
     text = made.text

@@ -89,7 +89,10 @@ def _untested(group: Group) -> list[str]:
 def _pairs(group: Group) -> str:
     """How many seeds, where all tests have as many."""
     counts = {row.test.n for row in group.rows if row.test}
-    return f" ({counts.pop()} pairs)" if len(counts) == 1 else ""
+    if len(counts) != 1:
+        return ""
+    (count,) = counts
+    return f" ({count} pair{'s' * (count != 1)})"
 
 
 def _warning(warned: Warned) -> str:

@@ -45,5 +45,12 @@ def draw_figure(name: str, runs: Sequence[LoadedRun]) -> Drawing | None:
     drawing = DRAW[name](group)
     if drawing is None:
         return None
-    caption = f"{group.group.title}. {drawing.caption} {group.group.caveat}".strip()
+    caption = f"{group.group.title}; {_seeds(group)}. {drawing.caption} {group.group.caveat}".strip()
     return replace(drawing, name=name, caption=caption)
+
+
+def _seeds(group: RunGroup) -> str:
+    counts = {row.done for row in group.group.rows}
+    if len(counts) == 1:
+        return f"n = {counts.pop()}"
+    return ", ".join(f"{row.method} n = {row.done}" for row in group.group.rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfao.experiment.config import read_yaml
+from sfao.experiment.errors import FolderError
 from sfao.experiment.record import Record
 from sfao.reports.figures import Drawing, as_picture
 from sfao.reproduction.archive import Archive, key, read_lines
@@ -50,6 +51,8 @@ class Page:
 
 def page(records: Path) -> Page:
     """The page of `records/PRESET/*.jsonl`; a FolderError that names what cannot be read."""
+    if not records.is_dir():
+        raise FolderError(f"`records` must be a folder that is there, got {records}")
     reasons = read_yaml(records / REASONS) if (records / REASONS).exists() else {}
     archives = {preset: _archive(records / preset) for preset in PRESETS}
     filled = {preset: list(_tables(preset, archive)) for preset, archive in archives.items()}
@@ -89,8 +92,8 @@ def _in_short(tables: list[Reproduced], glance: list[Drawing]) -> str:
         "## In short",
         "",
         *map(_shown, glance),
-        "Cells of the paper within two standard errors of ours (of one run: within two standard deviations; bytes and",
-        "counts: equal), of those that our runs fill and a spread allows to judge.",
+        "Cells of the paper within two standard errors of ours, or nearer than it prints (of one run: within two",
+        "standard deviations; bytes and counts: equal), of those that our runs fill and a spread allows to judge.",
         "",
         "| table | preset | agree | row by row |",
         "|---|---|---:|---|",

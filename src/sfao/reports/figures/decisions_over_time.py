@@ -42,8 +42,8 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
         name=group.file_name("decisions"),
         title="Decisions over time",
         caption=(
-            "What the gate of each layer did, all seeds together. Dotted lines: a new task begins; before the first of "
-            "them there is nothing to compare with, and everything is accepted. Blank: the gradient was zero."
+            "What the gate of each layer did, all seeds together. Dotted lines: a new task begins; in the first "
+            "there is nothing to compare with, and everything is accepted. Blank: the gradient was zero."
             + and_more(len(gates) - len(shown), "layer")
         ),
         alt="Over the whole run: " + "; ".join(_told(*gate) for gate in shown) + ".",
