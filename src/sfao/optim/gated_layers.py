@@ -20,6 +20,7 @@ from sfao.optim.gradients import NonFiniteGradient
 from sfao.optim.host_path import gate_on_host
 from sfao.optim.layers import Found, Layer
 from sfao.optim.planning import bytes_at_capacity
+from sfao.optim.precision import exact_products
 from sfao.optim.seen import Seen
 from sfao.optim.units import units_of
 
@@ -167,14 +168,11 @@ class GatedLayers:
     def _exact(self) -> Iterator[None]:
         """Out of autograd, and out of whatever would round the gate's own products: autocast, TF32."""
         device = self.param_groups[0]["params"][0].device.type
-        precision = torch.get_float32_matmul_precision()
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
-            if precision != "highest":
-                torch.set_float32_matmul_precision("highest")
-                stack.callback(torch.set_float32_matmul_precision, precision)
+            stack.enter_context(exact_products())
             yield
 
     def _current_gradients(self) -> Found:
