@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfao.gating.block import ALIGNED_BYTES
 from sfao.gating.decision import COUNTED, DECISIONS, ZERO
-from sfao.gating.layout import in_memory_order
+from sfao.gating.layout import as_matrices, in_memory_order
 from sfao.optim.layers import Found, Layer
 from sfao.optim.seen import Seen
 
@@ -76,7 +76,7 @@ class DevicePath:
         self._layers = [layer for layer, _ in found]
         self._all_layers = layers
         members = [
-            Member(layer.memory, layer.options, [None if g is None else _in_one_piece(g) for g in gradient.gradients])
+            Member(layer.memory, layer.options, _as_contiguous_matrices(layer, gradient.gradients))
             for layer, gradient in found
         ]
         self.gate: DeviceGate = DeviceGate(members)
@@ -206,7 +206,7 @@ class _Answer:
 
     def __init__(self, asked: Tensor) -> None:
         on_gpu = asked.device.type == "cuda"
-        self.values = torch.empty(asked.shape, dtype=asked.dtype, pin_memory=on_gpu)
+        self.values = torch.empty(asked.shape, dtype=asked.dtype, device="cpu", pin_memory=on_gpu)
         self.values.copy_(asked, non_blocking=True)
         self._arrival = torch.cuda.Event() if on_gpu else None
         if self._arrival is not None:
@@ -220,7 +220,11 @@ class _Answer:
 def _form(gradient: Tensor | None) -> object:
     if gradient is None or gradient.layout != torch.strided:
         return None if gradient is None else gradient.layout
-    return gradient.stride(), gradient.dtype, gradient.device, gradient.data_ptr() % ALIGNED_BYTES == 0
+    return gradient.shape, gradient.stride(), gradient.dtype, gradient.device, gradient.data_ptr() % ALIGNED_BYTES == 0
+
+
+def _as_contiguous_matrices(layer: Layer, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return as_matrices(layer.memory.layouts, [None if g is None else _in_one_piece(g) for g in gradients])
 
 
 def _in_one_piece(gradient: Tensor) -> Tensor:
