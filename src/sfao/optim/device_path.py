@@ -1,6 +1,7 @@
 """The gate's steps on an accelerator: made ready once, launched or replayed every step, read when somebody asks."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from operator import itemgetter
@@ -55,10 +56,18 @@ def _failing(device: torch.device) -> str | None:
     try:
         from sfao.gating.device.addresses import Addresses
 
-        Addresses([torch.zeros(1, device=device)])
+        with current(device):
+            Addresses([torch.zeros(1, device=device)])
     except Exception as error:
         return f"Triton cannot run here ({str(error).strip().partition(chr(10))[0]})"
     return None
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Let this be the device that kernels are launched on and events recorded: unlike torch, Triton and CUDA take the
+    current one, wherever the tensors are.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def is_capturing() -> bool:
@@ -79,7 +88,9 @@ class DevicePath:
             Member(layer.memory, layer.options, _as_contiguous_matrices(layer, gradient.gradients))
             for layer, gradient in found
         ]
-        self.gate: DeviceGate = DeviceGate(members)
+        self._device = found[0][1].present[0].device
+        with current(self._device):
+            self.gate: DeviceGate = DeviceGate(members)
         self._memories = self._current_memories()
         self._forms = self._current_forms()
         #: Whether a gradient lies in memory in no order that the kernels could follow.
@@ -116,6 +127,10 @@ class DevicePath:
 
     def step(self) -> None:
         """Turn the gradients into updates, or replay doing so."""
+        with current(self._device):
+            self._step()
+
+    def _step(self) -> None:
         self.captured = self.captured or is_capturing()
         gradients = self._gradients()
         worked_on = [_in_one_piece(gradient) for gradient in gradients] if self._copies else gradients
@@ -123,7 +138,7 @@ class DevicePath:
         if self._options != [layer.checked for layer in self._layers]:
             self._options = [layer.checked for layer in self._layers]
             self.gate.follow_thresholds()
-        if is_capturing() or self.gate.device.type != "cuda" or self._steps < WARM_UP:
+        if is_capturing() or self._device.type != "cuda" or self._steps < WARM_UP:
             self.gate.run()
         elif self._graph is None:
             self._graph = self._recorded()
@@ -146,7 +161,9 @@ class DevicePath:
     def _recorded(self) -> torch.cuda.CUDAGraph:
         """The launches of a step as one graph; the step itself is done by its first replay."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        # A stream of its own: the one that torch would take is on the device of whoever captured first.
+        stream = torch.cuda.Stream(self._device)
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self.gate.run()
         graph.replay()
         return graph
@@ -210,7 +227,8 @@ class _Answer:
         self.values.copy_(asked, non_blocking=True)
         self._arrival = torch.cuda.Event() if on_gpu else None
         if self._arrival is not None:
-            self._arrival.record()
+            with current(asked.device):
+                self._arrival.record()
 
     @property
     def is_there(self) -> bool:
