@@ -85,7 +85,7 @@ def test_a_figure_of_other_records_is_found_out(tmp_path):
 
 
 def test_records_that_are_nowhere(tmp_path):
-    with pytest.raises(FolderError, match="`records` must be a folder that is there, got .*nowhere"):
+    with pytest.raises(FolderError, match=r"`records` must be a folder that is there, got .*nowhere"):
         page(tmp_path / "nowhere")
 
 

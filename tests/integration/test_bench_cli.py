@@ -79,7 +79,7 @@ def test_the_screen_and_the_table_show_the_same(measured):
 
 def test_other_precisions_mixtures_and_samples_say_so(tmp_path):
     result = invoke(
-        *("bench", "--quick", "--model", "cnn", "--directions", "12", "--samples", "4,all", "--decisions", "mix"),
+        *("bench", "--quick", "--model", "cnn", "--directions", "12", "--samples", "4,all,20", "--decisions", "mix"),
         *("--storage", "factored", "--rank", "1,2", "--memory-dtype", "bfloat16", "--batch-size", "2"),
         *("--channels-last", "--autocast", "bfloat16", "--out", tmp_path, "--json"),
     )  # fmt: skip
@@ -88,7 +88,7 @@ def test_other_precisions_mixtures_and_samples_say_so(tmp_path):
     assert found == json.loads((tmp_path / "bench.json").read_text())
     assert found["setting"] == "cpu, batch 2, channels last, bfloat16 autocast"
     gated = [row for row in found["rows"] if row["directions"]]
-    assert [(row["rank"], row["samples"]) for row in gated] == [(1, 4), (2, 4), (1, 12), (2, 12)]
+    assert [(row["rank"], row["samples"]) for row in gated] == [(1, 4), (2, 4), *2 * [(1, 12), (2, 12)]]
     assert all(set(row["decided"]) & {"accept", "project", "discard"} for row in gated)
     assert {path.name for path in tmp_path.iterdir()} == {"bench.json", "bench.md"}  # nothing was varied to be drawn
     assert "accepted/projected/discarded" in (tmp_path / "bench.md").read_text()
@@ -125,6 +125,7 @@ def test_what_is_too_large_is_said_to_be_left_out(tmp_path):
         (["--max-memory", "1kB"], "`max-memory` must let at least one case be measured, got '1kB'"),
         (["--batch-size", "0"], "--batch-size"),
         (["--out", "file"], "`out` must be a folder, got the file file"),
+        (["--out", "file/deeper"], "`out` must be a folder, got the file file"),
     ],
 )
 def test_bad_input_is_told_in_a_line_and_measures_nothing(arguments, said, tmp_path, monkeypatch):

@@ -254,6 +254,26 @@ def test_products_of_the_gate_are_exact_whatever_the_model_runs_in():
     assert optimizer.risk() < 1e-6
 
 
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch 2.9 brought this")
+def test_products_are_exact_where_precision_is_a_matter_of_backends():
+    """Having been set for one of them, it cannot be read for all of them at once any more."""
+    model = network()
+    optimizer = SFAO(layer_groups(model), lr=0.1, **PROJECT)
+    torch.backends.cuda.matmul.fp32_precision = "none"
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    torch.backends.fp32_precision = "tf32"
+    try:
+        trained(model, optimizer)
+        assert optimizer.risk() < 1e-6
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+        torch.backends.fp32_precision = "ieee"
+        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+    finally:
+        torch.backends.fp32_precision = "none"
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_the_names_of_a_models_layers():
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert [g["name"] for g in layer_groups(model)] == ["0", "1.0", "1.1"]

@@ -2,15 +2,19 @@
 done at once, and doing it again stands for replaying it.
 """
 
+import copy
+import pickle
 from collections.abc import Callable
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from sfao import SFAO
-from sfao.optim import device_path, gated_layers
+from sfao import SFAO, Gate, layer_groups
+from sfao.optim import device_path, gate, gated_layers
+from sfao.optim.gradients import NonFiniteGradient
 from tests.on_device import DEVICE, HAS_GPU, gated_on
 from tests.optim.beside import EVERY, PROJECT, Beside, Layers, flat, made_up, remembering
 
@@ -23,7 +27,7 @@ LIVELY = {"accept_above": 0.6, "discard_below": 0.3}
 def capturing():
     with pytest.MonkeyPatch.context() as patch:
         if not HAS_GPU:
-            for module in (device_path, gated_layers):
+            for module in (device_path, gated_layers, gate):
                 patch.setattr(module, "is_capturing", lambda: True)
         yield
 
@@ -139,6 +143,84 @@ def test_a_graph_from_before_the_memory_changed_does_nothing_and_is_told_of():
         _ = beside.device.counts
     assert beside.device.counts == counts
     beside.step(made_up(beside.host_model, 1, 102))
+
+
+def test_every_look_is_at_the_last_replay():
+    beside = warmed_up(**LIVELY)
+    replay = captured(beside.device)
+    replayed(beside, replay, 100)
+    decided = [beside.device.last_decisions]
+    for number in range(101, 105):
+        gradients = made_up(beside.host_model, number % 3, number)
+        given(beside.host_model, gradients)
+        given(beside.device_model, gradients)
+        with gated_on():
+            beside.host.step()
+        rerun(beside, replay)
+        assert beside.device.last_decisions == beside.host.last_decisions
+        decided.append(beside.device.last_decisions)
+    assert any(before != after for before, after in pairwise(decided))
+
+
+def rerun(beside: Beside, replay: Callable[[], None]) -> None:
+    """Replay, which does not pass through step(): without a GPU, the gate's part of it."""
+    if HAS_GPU:
+        replay()
+    else:
+        beside.device.gate._path.gate.run()
+
+
+def test_a_gradient_that_was_not_finite_in_a_replay_is_told_by_the_next_look():
+    beside = warmed_up(**PROJECT)
+    replay = captured(beside.device)
+    replayed(beside, replay, 100)
+    _ = beside.device.last_decisions
+    given(beside.device_model, [torch.full_like(p, torch.nan) for p in beside.device_model.parameters()])
+    rerun(beside, replay)
+    with pytest.raises(NonFiniteGradient, match="'linear'"):
+        _ = beside.device.last_decisions
+
+
+def test_a_graph_from_before_a_state_was_loaded_does_nothing_and_is_told_of():
+    beside = warmed_up(**PROJECT)
+    replay = captured(beside.device)
+    replayed(beside, replay, 100)
+    old = beside.device.gate._path.gate
+    beside.device.load_state_dict(beside.device.state_dict())
+    before = flat(beside.device_model.parameters())
+    if HAS_GPU:
+        replay()
+    else:
+        old.run()
+    assert not flat(beside.device_model.parameters(), grad=True).any()
+    assert torch.equal(flat(beside.device_model.parameters()), before)
+    with pytest.raises(RuntimeError, match="one from before was replayed"):
+        _ = beside.device.counts
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_a_graph_goes_on_after_the_optimizer_was_copied(copied):
+    beside = warmed_up(samples=3, **LIVELY)
+    replay = captured(beside.device)
+    replayed(beside, replay, 100)
+    path = beside.device.gate._path
+    copied(beside.device)
+    assert beside.device.gate._path is path
+    for number in (101, 102):
+        replayed(beside, replay, number)
+    assert beside.device.counts == beside.host.counts
+
+
+def test_a_gate_before_another_optimizer_cannot_be_captured():
+    model = nn.Linear(4, 3).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gate = Gate(layer_groups(model)).attach(optimizer)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="a step with a Gate attached cannot be captured"), capturing():
+        captured(optimizer)()
+    assert gate.counts["(root)"]["accept"] == 1
 
 
 def test_a_learning_rate_on_the_device():

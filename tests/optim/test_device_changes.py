@@ -121,6 +121,38 @@ def test_a_sparse_gradient_is_refused_as_ever(beside):
         beside.device.step()
 
 
+def test_a_parameter_that_has_grown_is_refused_as_on_the_host(beside):
+    go_on(beside)
+    for optimizer, model in ((beside.host, beside.host_model), (beside.device, beside.device_model)):
+        weight = model["b"].weight
+        weight.grad = None
+        weight.data = torch.ones(2 * len(weight), weight.shape[1], device=weight.device)
+        weight.grad = torch.ones_like(weight)
+        with pytest.raises(RuntimeError, match="shape"):
+            optimizer.step()
+
+
+@pytest.mark.parametrize("storage", ["dense", "factored"])
+def test_the_defaults_of_torch_do_not_matter(storage):
+    """A default device or dtype is about tensors of the user's; the gate says what its own are."""
+    beside = remembering(small(), storage=storage, capacity=4, **SAMPLING)
+    gradients = [made_up(beside.host_model, number % 2, number) for number in (200, 201)]
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            beside.remember(gradients[0])
+            beside.device.step()
+            beside.host.step()
+            path = beside.device.gate._path
+            states = [optimizer.state_dict()["gate"]["layers"]["a"] for optimizer in (beside.host, beside.device)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert states[0]["counts"] == states[1]["counts"]
+    rooms = [room for launches in path.gate._launches for room in launches._scaled.values()]
+    assert {room.dtype for room in rooms} <= {torch.float32}
+    go_on(beside)
+
+
 def test_a_saved_state_goes_on_alike(beside):
     go_on(beside)
     state = beside.device.state_dict()

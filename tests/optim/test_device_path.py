@@ -1,10 +1,14 @@
 """The gate on a device beside the gate on the host and the reference twin: same decisions, same updates."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import nn
 
 from sfao import Decision
+from sfao.optim import device_path
+from tests.on_device import kernels
 from tests.optim.beside import EVERY, PROJECT, Beside, Layers, flat, made_up, remembering
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -53,6 +57,34 @@ def test_one_gate_for_all_layers(options):
 @pytest.mark.parametrize("form", ["ema", "heavy_ball"])
 def test_momentum_and_decay(form):
     stepped(remembering(Layers(), momentum=0.9, momentum_form=form, weight_decay=0.1, **LIVELY), steps=3)
+
+
+def test_everything_is_launched_on_the_device_of_the_gradients(monkeypatch):
+    """Triton launches on the current device, which need not be the one that the model is on."""
+    assert device_path.current(torch.device("cuda", 3)).idx == 3
+    beside = remembering(nn.Linear(5, 4), samples=2, **LIVELY)
+    made_current, launched = [], []
+
+    @contextmanager
+    def current(device):
+        made_current.append(device)
+        yield
+        made_current.pop()
+
+    launcher = type(kernels.pointed)
+    launch = launcher.__getitem__
+
+    def recorded(kernel, grid):
+        launched.append(list(made_current))
+        return launch(kernel, grid)
+
+    monkeypatch.setattr(device_path, "current", current)
+    monkeypatch.setattr(launcher, "__getitem__", recorded)
+    device_path._lacking.cache_clear()
+    stepped(beside, steps=2)
+    device = beside.device_model.weight.device
+    assert launched
+    assert all(on == [device] for on in launched)
 
 
 def test_strict():

@@ -103,7 +103,7 @@ def _row(group: Group, case: Case, training: Training, timing: Timing, sgd_ms: f
         storage=held.kind if held else None,
         rank=held.rank if held and held.kind == "factored" else None,
         memory_dtype=held.dtype if held else None,
-        samples=(case.samples or case.directions) if held else None,
+        samples=min(case.samples or case.directions, case.directions) if held else None,
         decisions=case.decisions if case.directions else None,
         decided=training.decided,
         ms=timing.ms,

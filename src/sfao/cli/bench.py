@@ -86,9 +86,9 @@ def bench(
             most_bytes=most_bytes(max_memory, trained.device),
             released=not graph,  # its loop reads every cosine on the host
         )
-        check_folder(out)
         if not plan(sweep)[0]:
             raise ConfigError(f"`max-memory` must let at least one case be measured, got {max_memory!r}")
+        make_folder(out)
         if threads:
             torch.set_num_threads(threads)
         with bar(shown=not (quiet or as_json)) as progress:
@@ -106,12 +106,14 @@ def effort(device: "torch.device", quick: bool) -> "Effort":
     return Effort(fewest=10, warm_up=8) if device.type == "cuda" else Effort()
 
 
-def check_folder(out: Path) -> None:
-    """Before anything is measured."""
+def make_folder(out: Path) -> None:
+    """Before anything is measured, lest it be in vain."""
     from sfao.experiment.errors import FolderError
 
-    if out.exists() and not out.is_dir():
-        raise FolderError(f"`out` must be a folder, got the file {out}")
+    for path in (out, *out.parents):
+        if path.is_file():
+            raise FolderError(f"`out` must be a folder, got the file {path}")
+    out.mkdir(parents=True, exist_ok=True)
 
 
 def write(results: "Results", out: Path) -> list[Path]:
@@ -121,7 +123,6 @@ def write(results: "Results", out: Path) -> list[Path]:
     from sfao.experiment.files import write_atomically, write_json, write_text
     from sfao.reports.figures.formats import as_pdf, as_picture
 
-    out.mkdir(parents=True, exist_ok=True)
     drawing = cost_figure(results)
     written = [out / "bench.json", out / "bench.md"]
     write_json(written[0], results.as_json())

@@ -29,7 +29,7 @@ class Block(ABC):
         self.layout = layout
         self.dtype = dtype
         self.count = 0
-        self._set_tensors([torch.empty(0, *shape, dtype=dtype) for shape in self.slot_shapes()])
+        self._set_tensors([torch.empty(0, *shape, dtype=dtype, device="cpu") for shape in self.slot_shapes()])
 
     @abstractmethod
     def slot_shapes(self) -> list[tuple[int, ...]]:

@@ -73,4 +73,4 @@ def _of_task(slots: Slots, task: int) -> list[int]:
 
 
 def _uniform(below: int, generator: torch.Generator) -> int:
-    return int(torch.randint(below, (), generator=generator))
+    return int(torch.randint(below, (), generator=generator, device="cpu"))

@@ -66,7 +66,8 @@ def _range(matrices: Tensor, size: int) -> Tensor:
     torch.svd_lowrank would do, but it draws from torch's global generator, and storing a direction must not change
     the run it belongs to.
     """
-    sketch = torch.randn(matrices.shape[-1], size, generator=torch.Generator().manual_seed(0)).to(matrices)
+    seeded = torch.Generator().manual_seed(0)
+    sketch = torch.randn(matrices.shape[-1], size, generator=seeded, dtype=torch.float32, device="cpu").to(matrices)
     basis: Tensor = torch.linalg.qr(matrices @ sketch).Q
     for _ in range(POWER_ITERATIONS):
         basis = torch.linalg.qr(matrices.mT @ basis).Q

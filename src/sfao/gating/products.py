@@ -27,8 +27,8 @@ class Products:
         self.active = active
         #: Whether some direction is zero in the active parameters.
         self.has_zero = False
-        self._inverse_norms = torch.empty(0, dtype=torch.float64)
-        self._gram = torch.empty(0, 0, dtype=torch.float64)
+        self._inverse_norms = torch.empty(0, dtype=torch.float64, device="cpu")
+        self._gram = torch.empty(0, 0, dtype=torch.float64, device="cpu")
         self._stale_norms = set(range(count))
         self._stale_gram = set(range(count))
 

@@ -21,7 +21,7 @@ class Sampler:
         self.turn = turn
         self._of = (0, 0)
         self._first = 0
-        self._draws = torch.empty(0, 0, dtype=torch.int64)
+        self._draws = torch.empty(0, 0, dtype=torch.int64, device="cpu")
 
     def draw(self, count: int, samples: int) -> Tensor | slice:
         """An index of `samples` of `count` directions; a slice when that is all."""
@@ -44,8 +44,8 @@ class Sampler:
 
 def distinct(seed: int, turns: range, count: int, samples: int) -> Tensor:
     """A row of `samples` different numbers below `count` for each turn, all sets as likely (Floyd 1987)."""
-    seeds, turn = torch.tensor(seed), torch.arange(turns.start, turns.stop)
-    chosen = torch.empty(len(turns), samples, dtype=torch.int64)
+    seeds, turn = torch.tensor(seed, device="cpu"), torch.arange(turns.start, turns.stop, device="cpu")
+    chosen = torch.empty(len(turns), samples, dtype=torch.int64, device="cpu")
     for place, largest in enumerate(range(count - samples, count)):
         drawn = number_below(seeds, turn, place, largest + 1)  # type: ignore[no-untyped-call]
         taken = (chosen[:, :place] == drawn[:, None]).any(1)

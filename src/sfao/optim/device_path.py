@@ -1,6 +1,7 @@
 """The gate's steps on an accelerator: made ready once, launched or replayed every step, read when somebody asks."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from operator import itemgetter
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from sfao.gating.block import ALIGNED_BYTES
 from sfao.gating.decision import COUNTED, DECISIONS, ZERO
-from sfao.gating.layout import in_memory_order
+from sfao.gating.layout import as_matrices, in_memory_order
 from sfao.optim.layers import Found, Layer
 from sfao.optim.seen import Seen
 
@@ -55,10 +56,18 @@ def _failing(device: torch.device) -> str | None:
     try:
         from sfao.gating.device.addresses import Addresses
 
-        Addresses([torch.zeros(1, device=device)])
+        with current(device):
+            Addresses([torch.zeros(1, device=device)])
     except Exception as error:
         return f"Triton cannot run here ({str(error).strip().partition(chr(10))[0]})"
     return None
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Let this be the device that kernels are launched on and events recorded: unlike torch, Triton and CUDA take the
+    current one, wherever the tensors are.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def is_capturing() -> bool:
@@ -76,10 +85,12 @@ class DevicePath:
         self._layers = [layer for layer, _ in found]
         self._all_layers = layers
         members = [
-            Member(layer.memory, layer.options, [None if g is None else _in_one_piece(g) for g in gradient.gradients])
+            Member(layer.memory, layer.options, _as_contiguous_matrices(layer, gradient.gradients))
             for layer, gradient in found
         ]
-        self.gate: DeviceGate = DeviceGate(members)
+        self._device = found[0][1].present[0].device
+        with current(self._device):
+            self.gate: DeviceGate = DeviceGate(members)
         self._memories = self._current_memories()
         self._forms = self._current_forms()
         #: Whether a gradient lies in memory in no order that the kernels could follow.
@@ -116,6 +127,10 @@ class DevicePath:
 
     def step(self) -> None:
         """Turn the gradients into updates, or replay doing so."""
+        with current(self._device):
+            self._step()
+
+    def _step(self) -> None:
         self.captured = self.captured or is_capturing()
         gradients = self._gradients()
         worked_on = [_in_one_piece(gradient) for gradient in gradients] if self._copies else gradients
@@ -123,7 +138,7 @@ class DevicePath:
         if self._options != [layer.checked for layer in self._layers]:
             self._options = [layer.checked for layer in self._layers]
             self.gate.follow_thresholds()
-        if is_capturing() or self.gate.device.type != "cuda" or self._steps < WARM_UP:
+        if is_capturing() or self._device.type != "cuda" or self._steps < WARM_UP:
             self.gate.run()
         elif self._graph is None:
             self._graph = self._recorded()
@@ -146,7 +161,9 @@ class DevicePath:
     def _recorded(self) -> torch.cuda.CUDAGraph:
         """The launches of a step as one graph; the step itself is done by its first replay."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        # A stream of its own: the one that torch would take is on the device of whoever captured first.
+        stream = torch.cuda.Stream(self._device)
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self.gate.run()
         graph.replay()
         return graph
@@ -206,11 +223,12 @@ class _Answer:
 
     def __init__(self, asked: Tensor) -> None:
         on_gpu = asked.device.type == "cuda"
-        self.values = torch.empty(asked.shape, dtype=asked.dtype, pin_memory=on_gpu)
+        self.values = torch.empty(asked.shape, dtype=asked.dtype, device="cpu", pin_memory=on_gpu)
         self.values.copy_(asked, non_blocking=True)
         self._arrival = torch.cuda.Event() if on_gpu else None
         if self._arrival is not None:
-            self._arrival.record()
+            with current(asked.device):
+                self._arrival.record()
 
     @property
     def is_there(self) -> bool:
@@ -220,7 +238,11 @@ class _Answer:
 def _form(gradient: Tensor | None) -> object:
     if gradient is None or gradient.layout != torch.strided:
         return None if gradient is None else gradient.layout
-    return gradient.stride(), gradient.dtype, gradient.device, gradient.data_ptr() % ALIGNED_BYTES == 0
+    return gradient.shape, gradient.stride(), gradient.dtype, gradient.device, gradient.data_ptr() % ALIGNED_BYTES == 0
+
+
+def _as_contiguous_matrices(layer: Layer, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return as_matrices(layer.memory.layouts, [None if g is None else _in_one_piece(g) for g in gradients])
 
 
 def _in_one_piece(gradient: Tensor) -> Tensor:

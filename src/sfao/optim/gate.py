@@ -10,6 +10,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sfao.gating.decision import Decision
 from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_names, check_options
+from sfao.optim.device_path import is_capturing
 from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers
 from sfao.optim.layers import Parameters, as_groups
 from sfao.optim.planning import planned_options
@@ -138,6 +139,11 @@ class Gate(GatedLayers):
         return gated
 
     def _apply_and_hide(self) -> None:
+        if is_capturing():
+            raise RuntimeError(
+                "a step with a Gate attached cannot be captured in a CUDA graph: the gate reads at every step which "
+                "layers it discards; a step of sfao.SFAO can"
+            )
         self._hidden = {}  # of a step that failed, or of an earlier call of the closure
         self.apply()
         for layer in self.layers:

@@ -20,6 +20,7 @@ from sfao.optim.gradients import NonFiniteGradient
 from sfao.optim.host_path import gate_on_host
 from sfao.optim.layers import Found, Layer
 from sfao.optim.planning import bytes_at_capacity
+from sfao.optim.precision import exact_products
 from sfao.optim.seen import Seen
 from sfao.optim.units import units_of
 
@@ -119,14 +120,13 @@ class GatedLayers:
 
     def _path_for(self, found: Found) -> DevicePath | None:
         """How these layers are gated on their device; None where they must be, or may as well be, on the host."""
+        self.settle()
         why = obstacle(found)
         if why is not None:
             if why and why not in self._said:
                 self._said.add(why)
                 warnings.warn(f"gated on the host, which is slower: {why}", RuntimeWarning, stacklevel=5)
-            self.settle()
             return None
-        self.settle()
         for layer, gradient in found:
             if len(layer.memory) and gradient.present:
                 layer.follow(gradient)
@@ -136,13 +136,18 @@ class GatedLayers:
         """Fetch what only the device knows, and let go of what is held there beside the memories."""
         if self._path is not None:
             path, self._path = self._path, None
-            self._seen = self._seen or path.seen()
+            if self._seen is None or path.captured:
+                self._seen = path.seen()
             path.hand_over_counts()
-            if path.captured:
-                path.gate.retire()
-                self._retired.append(path)
+            self._retire(path)
             self._raise_for(path.broken())
         self._raise_for_stale()
+
+    def _retire(self, path: DevicePath) -> None:
+        """Let a graph of somebody else's that runs this path make steps that change nothing from now on."""
+        if path.captured:
+            path.gate.retire()
+            self._retired.append(path)
 
     def _raise_for_stale(self) -> None:
         """Look whether a graph was replayed that holds a gate of before."""
@@ -167,14 +172,11 @@ class GatedLayers:
     def _exact(self) -> Iterator[None]:
         """Out of autograd, and out of whatever would round the gate's own products: autocast, TF32."""
         device = self.param_groups[0]["params"][0].device.type
-        precision = torch.get_float32_matmul_precision()
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
-            if precision != "highest":
-                torch.set_float32_matmul_precision("highest")
-                stack.callback(torch.set_float32_matmul_precision, precision)
+            stack.enter_context(exact_products())
             yield
 
     def _current_gradients(self) -> Found:
@@ -276,7 +278,8 @@ class GatedLayers:
 
     def _look(self) -> Seen:
         """What the last step saw; waits for the device if it is still there."""
-        if self._seen is None and self._path is not None:
+        # Where a step was captured, a replay may have been the last one.
+        if self._path is not None and (self._seen is None or self._path.captured):
             self._raise_for(self._path.broken())
             self._seen = self._path.seen()
         return self._seen or Seen({}, {}, {})
@@ -353,6 +356,8 @@ class GatedLayers:
         """Go on from a state that was read, with the options of these groups."""
         self.task = state.task
         self.param_groups = groups
+        if self._path is not None:
+            self._retire(self._path)
         self._seen, self._path = Seen({}, {}, {}), None
         self.memory_plan = None if self._outgrown(state) else self.memory_plan
         for layer, group, (memory, counts) in zip(self.layers, groups, state.layers, strict=False):
@@ -360,8 +365,8 @@ class GatedLayers:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: nothing that lives on a device."""
-        self.settle()
-        return {**self.__dict__, "_retired": []}
+        seen, _ = self._look(), self.counts
+        return {**self.__dict__, "_seen": seen, "_path": None, "_retired": []}
 
     def _outgrown(self, state: ReadState) -> bool:
         """Whether a loaded memory is not what this budget planned."""

@@ -39,7 +39,7 @@ def units_of(
     if limit is None:
         return Units(batches, _length(batches))
     if isinstance(batches, Sequence):
-        chosen = torch.randperm(len(batches), generator=generator)[:limit].sort().values
+        chosen = torch.randperm(len(batches), generator=generator, device="cpu")[:limit].sort().values
         return Units([batches[number] for number in chosen.tolist()], len(chosen))
     drawn = sample(as_pairs(batches), limit, generator)
     return Units(drawn, len(drawn))
@@ -49,7 +49,7 @@ def sample(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> 
     """At most `limit` of the batches, uniform, in one pass over them (reservoir sampling)."""
     kept: list[Batch] = []
     for seen, (inputs, targets) in enumerate(batches):
-        place = seen if seen < limit else int(torch.randint(seen + 1, (), generator=generator))
+        place = seen if seen < limit else int(torch.randint(seen + 1, (), generator=generator, device="cpu"))
         if place < limit:
             # Copies: a batch may be a view that would keep a larger piece alive.
             kept[place : place + 1] = [(inputs.clone(), targets.clone())]
@@ -61,8 +61,8 @@ def sample_examples(batches: Iterable[Batch], limit: int, generator: torch.Gener
     kept: list[Batch] = []
     seen = 0
     for inputs, targets in batches:
-        arrivals = torch.arange(seen, seen + len(inputs))
-        drawn = torch.rand(len(inputs), dtype=torch.float64, generator=generator) * (arrivals + 1)
+        arrivals = torch.arange(seen, seen + len(inputs), device="cpu")
+        drawn = torch.rand(len(inputs), dtype=torch.float64, generator=generator, device="cpu") * (arrivals + 1)
         places = torch.where(arrivals < limit, arrivals, drawn.long())
         hits = (places < limit).nonzero()[:, 0]
         for number, place in zip(hits.tolist(), places[hits].tolist(), strict=True):

@@ -56,7 +56,7 @@ class DeviceGate:
         self._launches, rest = self._make_launches(members, held, gradients)
         self._norms = Norms(gradients, self._addresses.table, owners, rest)
         self._held, self._samples = self._column(held), self._column(self._sampled)
-        self._sample = torch.arange(capacity, dtype=torch.int32).repeat(layers, 1).to(self.device)
+        self._sample = torch.arange(capacity, dtype=torch.int32, device=self.device).repeat(layers, 1)
         self._seeds = self._column([member.memory.sampler.seed for member in members])
         #: How often each layer has drawn a sample; see `similarity.Sampler`.
         self.turns = self._column([member.memory.sampler.turn for member in members])
@@ -87,7 +87,7 @@ class DeviceGate:
         """Decide as the options say now: above what to accept, below what to discard, how strictly."""
         names = ("accept_above", "discard_below", "strict")
         values = [[float(options[name]) for name in names] for options in self._options]
-        send(torch.tensor(values, dtype=torch.float64), self.thresholds)
+        send(torch.tensor(values, dtype=torch.float64, device="cpu"), self.thresholds)
 
     def point_at(self, addresses: Sequence[int]) -> None:
         """Work on gradients, of the same shapes, at these addresses from now on."""
@@ -147,7 +147,7 @@ class DeviceGate:
     # -- Once ------------------------------------------------------------------------------------------
 
     def _column(self, values: Sequence[Any]) -> Tensor:
-        return torch.tensor(values).to(self.device)
+        return torch.tensor(values, device=self.device)
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.device)

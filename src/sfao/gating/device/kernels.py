@@ -2,9 +2,10 @@
 
 A piece is the gradient of one parameter as a matrix. Its sizes and the addresses of its directions are a row of a table
 (`tables.PIECE`), where the gradients lie is in another, and a program of a kernel is a row of a third (`tables.TILE`)
-that says which part of which piece it works on: one launch serves all layers whatever their shapes. Gradients are scaled to norm 1 as they are read: twice by the inverse
-root of the norm, which is in the range of float32 where the inverse may not be; and what is subtracted is scaled back
-twice by the root.
+that says which part of which piece it works on: one launch serves all layers whatever their shapes.
+
+Gradients are scaled to norm 1 as they are read: twice by the inverse root of the norm, which is in the range of float32
+where the inverse may not be; and what is subtracted is scaled back twice by the root.
 """
 
 import triton

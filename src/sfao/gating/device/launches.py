@@ -44,7 +44,7 @@ class Norms:
         """`layers` says to which layer each gradient belongs, `rest` which ones, by number, no other launch reaches."""
         entries, device = [gradient.numel() for gradient in gradients], addresses.device
         self._addresses = addresses
-        self._sizes = torch.tensor(entries).to(device)
+        self._sizes = torch.tensor(entries, device=device)
         self._tiles = entry_tiles(dict(enumerate(entries)), ENTRIES, device)
         self._rest_tiles = entry_tiles({number: entries[number] for number in rest}, ENTRIES, device)
         self._segments = layer_segments(entries, layers, ENTRIES, device)
@@ -91,7 +91,8 @@ class Launches:
         self._pitch = -(-self._capacity * kind.rank // SCALED_PITCH) * SCALED_PITCH
         self._scaled = self._room_for_scaled_lefts() if kind.factored else {}
         self._left_tiles = left_tiles(self._pieces, self._pitch, LEFT_ROWS, LEFT_FACTORS, self._device)
-        self._table = torch.tensor([piece.row(self._scaled_address(piece)) for piece in self._pieces]).to(self._device)
+        table = [piece.row(self._scaled_address(piece)) for piece in self._pieces]
+        self._table = torch.tensor(table, device=self._device)
         self._dots = dots
         self._all = self._tiling(held)
         self._some = self._tiling(sampled)
@@ -103,7 +104,10 @@ class Launches:
     def _room_for_scaled_lefts(self) -> dict[int, Tensor]:
         """{address of left factors: where they go when scaled}"""
         rows = {piece.left.data_ptr(): piece.rows for piece in self._pieces if piece.left is not None}
-        return {left: torch.zeros(count, self._pitch, device=self._device) for left, count in rows.items()}
+        return {
+            left: torch.zeros(count, self._pitch, dtype=torch.float32, device=self._device)
+            for left, count in rows.items()
+        }
 
     def _scaled_address(self, piece: Piece) -> int:
         return self._scaled[piece.left.data_ptr()].data_ptr() if piece.left is not None else 0
@@ -169,4 +173,4 @@ class Launches:
         return dot_tiles(self._pieces, factors, rows, columns, step, self._device)
 
     def _column(self, values: Sequence[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int32).to(self._device)
+        return torch.tensor(values, dtype=torch.int32, device=self._device)

@@ -1,4 +1,4 @@
-"""Triton kernels that look at one layer each: its norm, its sample, what is decided, and the weights of a projection."""
+"""Triton kernels that look at one layer each: its norm, its sample, what is decided, the weights of a projection."""
 
 from types import FunctionType
 
@@ -8,8 +8,8 @@ import triton.language as tl
 from sfao.gating.decision import accepts, projects
 from sfao.gating.similarity import number_below
 
-#: What is to be done with the gradient of a layer.
-KEEP, PROJECT, CLEAR = 0, 1, 2
+# Kernels see no globals: `codes` are those of `decision.py`, and `actions`, what is to be done with the gradient of a
+# layer, 0 to keep it, 1 to project it, 2 to clear it.
 
 # The host's own functions, with `tl` among their globals, where Triton's interpreter wants to see it.
 _number_below, _accepts, _projects = (

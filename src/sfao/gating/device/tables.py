@@ -133,4 +133,4 @@ def _corners(piece: Piece, rows: int, columns: int | None) -> list[tuple[int, in
 
 
 def _table(rows: list[list[int]], width: int, device: torch.device) -> Tensor:
-    return torch.tensor(rows, dtype=torch.int64).view(-1, width).to(device)
+    return torch.tensor(rows, dtype=torch.int64, device=device).view(-1, width)
