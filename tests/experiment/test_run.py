@@ -78,7 +78,14 @@ def dropping(monkeypatch):
     return configure(
         "split-mnist-5k",
         "agem",
-        settings={"epochs": 1, "batch_size": 400, "tasks": 2, "model.name": "wrn-28-10", "model.dropout": 0.5},
+        settings={
+            "fraction": 0.2,
+            "epochs": 1,
+            "batch_size": 80,
+            "tasks": 2,
+            "model.name": "wrn-28-10",
+            "model.dropout": 0.5,
+        },
     )
 
 

@@ -33,7 +33,7 @@ def whole(tmp_path_factory) -> dict:
 
 
 def test_a_run_that_was_finished_before_says_that_nothing_was_run(tmp_path):
-    command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", "--set", "epochs=1"]
+    command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", "--set", "fraction=0.1"]
     first, again = (sfao(*command, cwd=tmp_path) for _ in range(2))
     assert (first.returncode, again.returncode) == (0, 0)
     assert again.stdout == f"finished before; nothing was run\n{first.stdout}"
