@@ -83,12 +83,16 @@ def test_consolidating_midway():
     assert beside.decided == {Decision.ACCEPT, Decision.PROJECT}
 
 
-def test_a_group_added_midway_is_gated_and_counted(beside):
-    go_on(beside)
+def add_a_group(beside: Beside) -> None:
     for optimizer, model in ((beside.host, beside.host_model), (beside.device, beside.device_model)):
         torch.manual_seed(1)
         model["c"] = nn.Linear(4, 3).to(model["a"].weight.device)
         optimizer.add_param_group({"params": list(model["c"].parameters()), "name": "c"})
+
+
+def test_a_group_added_midway_is_gated_and_counted(beside):
+    go_on(beside)
+    add_a_group(beside)
     go_on(beside)
     assert beside.device.counts["c"]["accept"] == 2
     beside.remember(made_up(beside.host_model, 0, 20))
@@ -98,10 +102,7 @@ def test_a_group_added_midway_is_gated_and_counted(beside):
 def test_a_group_added_to_a_global_gate_midway():
     beside = remembering(small(), directions=3, granularity="global", **PROJECT)
     go_on(beside)
-    for optimizer, model in ((beside.host, beside.host_model), (beside.device, beside.device_model)):
-        torch.manual_seed(1)
-        model["c"] = nn.Linear(4, 3).to(model["a"].weight.device)
-        optimizer.add_param_group({"params": list(model["c"].parameters()), "name": "c"})
+    add_a_group(beside)
     go_on(beside)
 
 

@@ -20,8 +20,6 @@ from sfao.reports.figures.cost_accuracy import Point, cost_accuracy, pareto_fron
 from sfao.reports.figures.decisions_over_time import decided, decisions_over_time
 from sfao.reports.figures.forgetting_curves import forgetting_curves, spread_out
 from sfao.reports.figures.gate_looks import looks
-from sfao.reports.figures.paper_and_ours import Pair, paper_and_ours
-from sfao.reports.figures.threshold_sweep import Measured, threshold_sweep
 from sfao.reports.figures.update_geometry import typical, update_geometry
 from sfao.reports.groups import grouped
 from sfao.reports.runs import load_runs
@@ -357,66 +355,3 @@ def test_labels_move_apart_and_keep_their_order(heights, gap):
     assert [heights[name] for name in order] == sorted(heights)
     assert all(moved[b] - moved[a] >= gap - 1e-9 for a, b in pairwise(order))
     assert np.mean(list(moved.values())) == pytest.approx(np.mean(heights), abs=1e-6)
-
-
-# -- Beside a paper --------------------------------------------------------------------------------------------
-
-
-def test_a_sweep_has_a_row_a_measure_a_column_a_benchmark_and_both_series():
-    paper, here = [Measured(0.9, 0.9), Measured(0.8, 0.91)], [Measured(0.8, 0.85, 0.01), Measured(0.9, 0.84, 0.02)]
-    drawing = threshold_sweep(
-        {
-            "accuracy": {"digits": {"paper": paper, "here": here}, "letters": {"here": here[:1]}},
-            "forgetting": {"digits": {"here": here}},
-        },
-        ["paper", "here"],
-    )
-    digits, letters, forgetting, empty = drawing.figure.axes
-    shown = {box.get_label(): list(box[0].get_ydata()) for box in digits.containers}
-    assert shown == {"paper": [0.91, 0.9], "here": [0.85, 0.84]}
-    assert {box.get_label(): box[0].get_markerfacecolor() for box in digits.containers}["paper"] == "none"
-    at = [list(box[0].get_xdata()) for box in digits.containers]
-    assert at == [[pytest.approx(0.795), pytest.approx(0.895)], [pytest.approx(0.805), pytest.approx(0.905)]]
-    bars = [bar.vertices[:, 1].tolist() for bar in digits.containers[1][2][0].get_paths()]
-    assert bars == [pytest.approx([0.84, 0.86]), pytest.approx([0.82, 0.86])]
-    assert [len(ax.containers) for ax in (letters, forgetting, empty)] == [1, 1, 0]
-    assert [label.get_text() for label in empty.get_xticklabels()] == [".8", ".9"]
-    assert "digits, accuracy: paper 0.910 0.900, here 0.850 0.840; letters, accuracy: here 0.850 none" in drawing.alt
-
-
-@pytest.mark.parametrize("series", [[], ["paper"], list("abcde")])
-def test_a_sweep_is_of_what_was_reported_and_something_measured(series):
-    with pytest.raises(ValueError, match=f"`series` must be 2 to 4, .* got {len(series)}"):
-        threshold_sweep({"accuracy": {"digits": {name: [Measured(0.8, 0.5)] for name in series}}}, series)
-
-
-def marks(ax):
-    """{height: place} of the rings and of the dots."""
-    rings, dots = (each.get_offsets().tolist() for each in ax.collections[-2:])
-    return {y: x for x, y in rings}, {y: x for x, y in dots}
-
-
-def test_paper_and_ours_stand_in_one_row_with_their_difference():
-    drawing = paper_and_ours(
-        {
-            "one": [
-                Pair("SGD", "sgd", 70.0, 71.5, 0.5),
-                Pair("OGD", "ogd", 90.0, None),
-                Pair("Own", "gpm", None, 95.0),
-            ],
-            "other": [Pair("OGD", "ogd", 60.0, 60.0, 0.0)],
-        },
-        name="both",
-        title="Both",
-        axis="accuracy, %",
-    )
-    one, other = drawing.figure.axes
-    assert [label.get_text() for label in one.get_yticklabels()] == ["SGD", "OGD", "Own"]
-    assert marks(one) == ({0: 70.0, 1: 90.0}, {0: 71.5, 2: 95.0})
-    assert (texts(one), texts(other)) == (["+1.5"], ["+0.0"])
-    (spread,) = (path.vertices.tolist() for path in one.collections[1].get_paths())
-    assert spread == [[71.0, 0.0], [72.0, 0.0]]
-    assert marks(other) == ({1: 60.0}, {1: 60.0})
-    low, high = other.get_xlim()
-    assert high - low == pytest.approx(20)  # a difference of a point must not fill the panel
-    assert "one: SGD 70.0 and 71.5 ± 0.5, OGD 90.0 and none, Own none and 95.0; other: OGD 60.0 and 60.0" in drawing.alt
