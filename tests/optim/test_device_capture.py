@@ -100,6 +100,21 @@ def test_steps_between_replays():
     assert beside.device.counts == beside.host.counts
 
 
+def test_a_captured_step_points_at_its_gradients_and_so_does_every_step_after_it(monkeypatch):
+    """Also where they have not moved: the graph must know them, and its replays leave its own addresses behind."""
+    beside = warmed_up(**PROJECT)
+    there = [parameter.grad.data_ptr() for parameter in beside.device_model.parameters()]
+    engine, pointed = beside.device.gate._path.gate, []
+    point_at = engine.point_at
+    monkeypatch.setattr(engine, "point_at", lambda addresses: (pointed.append(addresses), point_at(addresses)))
+    beside.device.step()
+    assert pointed == []
+    captured(beside.device)()
+    assert pointed == [there]
+    beside.device.step()
+    assert pointed == [there, there]
+
+
 def test_a_saved_state_knows_of_replays():
     """How many samples were drawn, too: what is loaded draws those that come next."""
     beside = warmed_up(samples=3, **LIVELY)
