@@ -7,10 +7,11 @@ import torch
 
 from sfao.bench.cases import DECISIONS, SUBJECTS, Subject
 from sfao.bench.training import AUTOCAST, COMPILED, Setting
+from sfao.checks import check_choice
 from sfao.experiment.device import usable_device
 from sfao.experiment.errors import ConfigError
 from sfao.gating.budget import parse_bytes
-from sfao.gating.options import CHOICES, check_choice
+from sfao.gating.options import CHOICES
 
 Value = TypeVar("Value")
 

@@ -7,7 +7,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from sfao.gating.options import check_at_least_zero, check_count
+from sfao.checks import check_at_least_zero, check_count
 
 Batch = tuple[Tensor, Tensor]
 

@@ -17,7 +17,7 @@ from sfao.benchmarks.stream import (
     task_order,
 )
 from sfao.benchmarks.validation import held_out
-from sfao.gating.options import check_choice, check_count
+from sfao.checks import check_choice, check_count
 
 
 def permuted(

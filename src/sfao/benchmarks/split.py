@@ -16,7 +16,7 @@ from sfao.benchmarks.stream import (
     task_order,
 )
 from sfao.benchmarks.validation import held_out
-from sfao.gating.options import check_choice, check_count
+from sfao.checks import check_choice, check_count
 
 #: The usual number of tasks, by the number of classes: MNIST and CIFAR-10, CIFAR-100, Tiny ImageNet.
 USUAL_TASKS = {10: 5, 100: 10, 200: 10}

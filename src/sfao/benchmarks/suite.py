@@ -8,7 +8,7 @@ from sfao.benchmarks.permuted import permuted
 from sfao.benchmarks.sources import Dataset
 from sfao.benchmarks.split import split
 from sfao.benchmarks.stream import Stream
-from sfao.gating.options import check_choice
+from sfao.checks import check_choice
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,8 @@ class _Wanted:
 
 
 def _checked_names(asked: list[str]) -> list[str]:
+    from sfao.checks import check_choice
     from sfao.experiment.errors import ConfigError
-    from sfao.gating.options import check_choice
     from sfao.reproduction.protocol import names
 
     known = names()
@@ -140,8 +140,8 @@ def _checked_names(asked: list[str]) -> list[str]:
 
 
 def _checked_preset(preset: str | None, as_released: bool) -> str:
+    from sfao.checks import check_choice
     from sfao.experiment.errors import ConfigError
-    from sfao.gating.options import check_choice
     from sfao.reproduction.protocol import PRESETS
 
     if preset is None:

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from sfao.checks import nearest
 from sfao.experiment.yaml_lines import lines_of
-from sfao.gating.options import nearest
 
 Keys = tuple[str, ...]
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sfao.checks import check_choice
 from sfao.experiment.config import RunConfig, configure
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.presets import RECOMMENDED
 from sfao.experiment.worker import Job
-from sfao.gating.options import check_choice
 from sfao.methods import METHODS
 
 #: Seeds that a number alone may ask for; more is a seed that was meant as one.

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from numbers import Integral, Real
 from typing import Any, TypedDict
 
 import torch
 
+from sfao.checks import check_at_least_zero, check_choice, check_count, is_number, nearest
 from sfao.gating.eviction import EVICTIONS
 from sfao.gating.projection import PROJECTIONS
 
@@ -62,7 +62,7 @@ CHOICES = {
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise a ValueError that names the first option whose value breaks its rule."""
     for name in ("accept_above", "discard_below", "admit_below"):
-        if not (_is_number(options[name]) and -1 <= options[name] <= 1):
+        if not (is_number(options[name]) and -1 <= options[name] <= 1):
             raise ValueError(f"`{name}` must be in [-1, 1], got {options[name]!r}")
     if options["discard_below"] > options["accept_above"]:
         raise ValueError(
@@ -78,34 +78,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         check_choice(name, options[name], choices)
 
 
-def check_seed(seed: object) -> None:
-    if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63:
-        raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {seed!r}")
-
-
-def check_count(name: str, value: object) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}")
-
-
-def check_at_least_zero(name: str, value: object) -> None:
-    if not (_is_number(value) and 0 <= value < float("inf")):  # type: ignore[operator]
-        raise ValueError(f"`{name}` must be a finite number of at least 0, got {value!r}")
-
-
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}{nearest(value, choices)}")
-
-
-def check_names(given: Mapping[str, Any], allowed: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
-    """Refuse names that are no options; `others` are arguments that may have been meant."""
-    for name in given:
-        if name not in allowed:
-            known = (*others, *allowed)
-            raise ValueError(f"`{name}` is no option{nearest(name, known)}; the options are {', '.join(known)}")
-
-
 def check_group_names(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Refuse what cannot be an option of a param group, or looks like a misspelt one.
 
@@ -116,13 +88,3 @@ def check_group_names(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise ValueError(f"`{name}` is an option of the whole optimizer, got it in a param group")
         if name not in known and get_close_matches(name, known, n=1, cutoff=0.8):
             raise ValueError(f"`{name}` is no option of a param group{nearest(name, known)}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def nearest(value: object, choices: tuple[str, ...]) -> str:
-    """A hint at the choice that was probably meant, or nothing."""
-    close = get_close_matches(str(value), choices, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

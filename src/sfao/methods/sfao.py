@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from sfao.benchmarks.part import Batch
 from sfao.benchmarks.stream import Task
+from sfao.checks import check_choice
 from sfao.gating.budget import parse_bytes
-from sfao.gating.options import DEFAULTS, check_choice, check_options
+from sfao.gating.options import DEFAULTS, check_options
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView

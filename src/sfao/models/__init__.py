@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfao.gating.options import check_choice, check_count, check_names
+from sfao.checks import check_choice, check_count, check_names
 from sfao.models.cnn import cnn
 from sfao.models.mlp import mlp
 from sfao.models.wide_resnet import wide_resnet, wrn_28_10

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from sfao.gating.options import check_count
+from sfao.checks import check_count
 
 
 def cnn(input_shape: tuple[int, ...], outputs: int, fc: int = 256) -> nn.Sequential:

@@ -7,7 +7,7 @@ from math import prod
 
 from torch import nn
 
-from sfao.gating.options import check_count
+from sfao.checks import check_count
 
 
 def mlp(input_shape: tuple[int, ...], outputs: int, hidden: int | Sequence[int] = 256) -> nn.Sequential:

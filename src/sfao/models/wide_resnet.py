@@ -5,7 +5,7 @@ from numbers import Real
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfao.gating.options import check_count
+from sfao.checks import check_count
 
 
 def wrn_28_10(input_shape: tuple[int, ...], outputs: int, dropout: float = 0.0) -> nn.Module:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from sfao.gating.options import check_choice, check_count
+from sfao.checks import check_choice, check_count
 
 TARGETS = ("loss", "logit")
 UNITS = ("batch", "example")

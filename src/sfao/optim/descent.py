@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sfao.gating.options import check_at_least_zero, check_choice
+from sfao.checks import check_at_least_zero, check_choice
 
 MOMENTUM_FORMS = ("ema", "heavy_ball")
 DESCENT_NAMES = ("lr", "momentum", "momentum_form", "weight_decay")

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from sfao.checks import check_names
 from sfao.gating.decision import Decision
-from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_names, check_options
+from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_options
 from sfao.optim.device_path import is_capturing
 from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers
 from sfao.optim.layers import Parameters, as_groups

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
+from sfao.checks import check_choice, check_seed
 from sfao.gating.budget import MemoryPlan, format_bytes
 from sfao.gating.decision import Decision
-from sfao.gating.options import DEFAULTS, check_choice, check_options, check_seed
+from sfao.gating.options import DEFAULTS, check_options
 from sfao.optim import consolidation
 from sfao.optim.depositing import harvest_into
 from sfao.optim.device_path import DevicePath, is_capturing, obstacle

@@ -5,9 +5,10 @@ from typing import Any, Unpack
 
 from torch import Tensor, nn
 
+from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_names, check_options
+from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_options
 from sfao.optim.consolidation import Loss
 from sfao.optim.descent import DESCENT_NAMES, Descent, check_descent
 from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from sfao.gating.options import check_choice
+from sfao.checks import check_choice
 
 RECOMMENDED = "recommended"
 
