@@ -11,11 +11,11 @@ import statistics
 
 import torch
 
-from sfao.bench.cases import SUBJECTS, Case, Group, Storage, case_bytes
-from sfao.bench.estimate import estimate
-from sfao.bench.measuring import Effort
-from sfao.bench.results import load, measure_group
-from sfao.bench.training import Setting
+from sfao.cost.cases import SUBJECTS, Case, Group, Storage, case_bytes
+from sfao.cost.estimate import estimate
+from sfao.cost.measuring import Effort
+from sfao.cost.results import load, measure_group
+from sfao.cost.training import Setting
 
 CLAIM = 1.25
 MOST_BYTES = 10**9

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
-from sfao.benchmarks.sources import load_dataset
-from sfao.benchmarks.stream import Stream
-from sfao.benchmarks.suite import make_stream
+from sfao.data.sources import load_dataset
 from sfao.methods import METHODS, Training
 from sfao.methods.method import Method
 from sfao.models import build_model
+from sfao.streams.stream import Stream
+from sfao.streams.suite import make_stream
 
 BATCH, EPOCHS = 32, 2
 #: Steps of the method itself that are timed; its two epochs are so many times as long.

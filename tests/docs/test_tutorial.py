@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.benchmarks.publishers import digits, write_mnist
+from tests.data.publishers import digits, write_mnist
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = (DOCS / "tutorial.md").read_text()

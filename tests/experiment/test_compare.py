@@ -9,7 +9,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from sfao.benchmarks.errors import MissingData
+from sfao.data.errors import MissingData
 from sfao.experiment.compare import compare
 from sfao.experiment.errors import ConfigError, FolderError, Interrupted
 from sfao.experiment.execute import execute

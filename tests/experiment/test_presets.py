@@ -1,10 +1,10 @@
 import pytest
 
-from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.config import configure
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.presets import preset_names, preset_settings, preset_source
 from sfao.methods import METHODS
+from sfao.streams.suite import BENCHMARKS
 
 
 @pytest.mark.parametrize("preset", preset_names())

@@ -6,12 +6,12 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from sfao.benchmarks.formats.cifar import CIFAR10
-from sfao.benchmarks.suite import BENCHMARKS
 from sfao.cli.main import app
+from sfao.data.formats.cifar import CIFAR10
 from sfao.methods import METHODS
 from sfao.models import MODELS
-from tests.benchmarks.publishers import pictures, write_cifar_binary
+from sfao.streams.suite import BENCHMARKS
+from tests.data.publishers import pictures, write_cifar_binary
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_data_get_of_what_is_embedded_has_nothing_to_fetch(sfao):
 
 
 def test_data_get_tells_why_it_could_not(sfao, monkeypatch):
-    from sfao.benchmarks.errors import DownloadError
-    from sfao.benchmarks.fetching import get
+    from sfao.data.errors import DownloadError
+    from sfao.data.fetching import get
 
     def unreachable(entry, root, *, progress):
         progress("train-images", 10, None)

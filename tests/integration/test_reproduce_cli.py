@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sfao.benchmarks.root import VARIABLE
-from tests.benchmarks.publishers import digits, write_mnist
+from sfao.data.root import VARIABLE
+from tests.data.publishers import digits, write_mnist
 
 COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()", "reproduce"]
 

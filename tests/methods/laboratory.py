@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfao.benchmarks.seeding import seeded
-from sfao.benchmarks.split import split
-from sfao.benchmarks.stream import Stream
 from sfao.methods import METHODS, Method, Training
 from sfao.models import build_model
-from tests.benchmarks.conftest import TinyDataset
+from sfao.streams.seeding import seeded
+from sfao.streams.split import split
+from sfao.streams.stream import Stream
+from tests.streams.conftest import TinyDataset
 
 SHAPES = {"mlp": (1, 3, 4), "cnn": (2, 8, 8)}
 SIZES: dict[str, dict[str, int]] = {"mlp": {"hidden": 10}, "cnn": {"fc": 8}}

@@ -4,14 +4,14 @@ import io
 
 import torch
 
-from sfao.benchmarks.sources import Dataset
-from sfao.benchmarks.split import split
-from sfao.benchmarks.stream import Stream
+from sfao.data.sources import Dataset
 from sfao.methods import METHODS, Training
 from sfao.methods.fisher import exact_fisher
 from sfao.methods.method import Method
 from sfao.methods.task_view import TaskView
 from sfao.models import build_model
+from sfao.streams.split import split
+from sfao.streams.stream import Stream
 
 SIZES = {"mlp": {"hidden": 8}, "cnn": {"fc": 6}}
 

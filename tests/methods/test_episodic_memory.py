@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from sfao.benchmarks.permuted import permuted
 from sfao.methods.episodic_memory import EpisodicMemory
+from sfao.streams.permuted import permuted
 from tests.methods.laboratory import dataset, stream
 
 CPU = torch.device("cpu")

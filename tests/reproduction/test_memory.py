@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from sfao.benchmarks.root import VARIABLE
-from sfao.benchmarks.seeding import seeded
-from sfao.benchmarks.sources import load_dataset
+from sfao.data.root import VARIABLE
+from sfao.data.sources import load_dataset
 from sfao.experiment.run import Run
 from sfao.reproduction.protocol import protocol
+from sfao.streams.seeding import seeded
 
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"${VARIABLE} names no data")
 

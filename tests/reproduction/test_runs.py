@@ -6,7 +6,7 @@ import yaml
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.protocol import protocol
 from sfao.reproduction.runs import plan_runs
-from tests.benchmarks.publishers import digits, write_mnist
+from tests.data.publishers import digits, write_mnist
 from tests.reproduction.made import record
 
 TABLE1 = protocol(1, "released").cells

@@ -12,8 +12,8 @@ from sfao.cli.terminal import console, say_json, spoken_errors
 if TYPE_CHECKING:
     import torch
 
-    from sfao.bench.measuring import Effort
-    from sfao.bench.results import Progress, Results
+    from sfao.cost.measuring import Effort
+    from sfao.cost.results import Progress, Results
 
 #: What each option is when nothing is said, and in a hurry.
 USUAL = {"directions": "10,50,200,1000", "samples": "10,1,all", "decisions": "project,accept,discard,mix"}
@@ -60,10 +60,10 @@ def bench(
     with spoken_errors(debug):
         import torch
 
-        from sfao.bench.asked import chosen, counts, most_bytes, one_of, setting
-        from sfao.bench.asked import samples as parse_samples
-        from sfao.bench.cases import SUBJECTS, Sweep, plan, storages
-        from sfao.bench.results import measure
+        from sfao.cost.asked import chosen, counts, most_bytes, one_of, setting
+        from sfao.cost.asked import samples as parse_samples
+        from sfao.cost.cases import SUBJECTS, Sweep, plan, storages
+        from sfao.cost.results import measure
         from sfao.experiment.errors import ConfigError
 
         usual = HURRIED if quick else USUAL
@@ -98,7 +98,7 @@ def bench(
 
 
 def effort(device: "torch.device", quick: bool) -> "Effort":
-    from sfao.bench.measuring import Effort
+    from sfao.cost.measuring import Effort
 
     if quick:
         return Effort(turns=3, seconds=0.5)
@@ -118,8 +118,8 @@ def make_folder(out: Path) -> None:
 
 def write(results: "Results", out: Path) -> list[Path]:
     """bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
-    from sfao.bench.figures import cost_figure
-    from sfao.bench.views import as_markdown
+    from sfao.cost.figures import cost_figure
+    from sfao.cost.views import as_markdown
     from sfao.experiment.files import write_atomically, write_json, write_text
     from sfao.reports.figures.formats import as_pdf, as_picture
 
@@ -135,7 +135,7 @@ def write(results: "Results", out: Path) -> list[Path]:
 
 
 def tell(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
-    from sfao.bench.views import show
+    from sfao.cost.views import show
 
     if as_json:
         say_json(results.as_json())

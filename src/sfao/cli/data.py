@@ -11,8 +11,8 @@ import typer
 from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors, table
 
 if TYPE_CHECKING:
-    from sfao.benchmarks.fetching.progress import Progress
-    from sfao.benchmarks.fetching.verify import FileResult
+    from sfao.data.fetching.progress import Progress
+    from sfao.data.fetching.verify import FileResult
 
 data = typer.Typer(help="The data of the benchmarks: list, get, verify.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")]
 def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """All datasets, and where they lie on this machine."""
     with spoken_errors(debug), counting():
-        from sfao.benchmarks.fetching.listing import list_datasets
+        from sfao.data.fetching.listing import list_datasets
 
         found = [asdict(entry) for entry in list_datasets(data_root)]
     if as_json:
@@ -70,7 +70,7 @@ def get(
 ) -> None:
     """Fetch a dataset from its mirrors and check it; what is there already is left alone."""
     with spoken_errors(debug), bars(shown=not (quiet or as_json)) as progress:
-        from sfao.benchmarks.fetching.get import get as fetch
+        from sfao.data.fetching.get import get as fetch
 
         _check_name(name)
         results = fetch(name, data_root, progress=progress)
@@ -87,9 +87,9 @@ def verify(
 ) -> None:
     """Check files against what was published; exit code 1 when one is missing, partial or differs."""
     with spoken_errors(debug):
-        from sfao.benchmarks.fetching.listing import list_datasets
-        from sfao.benchmarks.fetching.verify import Status
-        from sfao.benchmarks.fetching.verify import verify as check
+        from sfao.data.fetching.listing import list_datasets
+        from sfao.data.fetching.verify import Status
+        from sfao.data.fetching.verify import verify as check
 
         if name is not None:
             _check_name(name)
@@ -103,7 +103,7 @@ def verify(
 
 
 def _check_name(name: str) -> None:
-    from sfao.benchmarks.names import check_name
+    from sfao.data.names import check_name
     from sfao.experiment.errors import ConfigError
 
     try:

@@ -8,7 +8,7 @@ import typer
 from sfao.cli.terminal import console, say_json, spoken_errors
 
 if TYPE_CHECKING:
-    from sfao.bench.estimate import Estimate
+    from sfao.cost.estimate import Estimate
 
 
 def estimate(
@@ -36,9 +36,9 @@ def estimate(
     with spoken_errors(debug):
         import torch
 
-        from sfao.bench.asked import as_config_error, setting, shaped
-        from sfao.bench.estimate import chosen_holding
-        from sfao.bench.estimate import estimate as predict
+        from sfao.cost.asked import as_config_error, setting, shaped
+        from sfao.cost.estimate import chosen_holding
+        from sfao.cost.estimate import estimate as predict
 
         given = {"storage": storage, "rank": rank, "memory_dtype": memory_dtype}
         options: Any = {name: value for name, value in given.items() if value is not None}

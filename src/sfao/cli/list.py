@@ -26,9 +26,9 @@ def list_all(
 
 
 def everything() -> dict[str, dict[str, Any]]:
-    from sfao.benchmarks.suite import BENCHMARKS
     from sfao.methods import METHODS
     from sfao.models import MODELS
+    from sfao.streams.suite import BENCHMARKS
 
     return {
         "benchmarks": {

@@ -48,7 +48,7 @@ def fail(message: str, code: int) -> typer.Exit:
 @contextmanager
 def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn what a user can mend into an exit code and a line; with `debug`, a traceback."""
-    from sfao.benchmarks.errors import DataError
+    from sfao.data.errors import DataError
     from sfao.experiment.errors import ConfigError, FolderError, Interrupted
     from sfao.reports.errors import ReportError
 

@@ -5,9 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sfao.benchmarks.slicing import sliced
-from sfao.benchmarks.sources import Dataset, load_dataset
-from sfao.benchmarks.suite import BENCHMARKS
+from sfao.data.sources import Dataset, load_dataset
 from sfao.experiment.checkpoint import checkpoint_data
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import ConfigError, FolderError
@@ -16,6 +14,8 @@ from sfao.experiment.folder import CONFIG, check_folder, check_free, check_same_
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
 from sfao.experiment.record import Record, describe, timestamp, versions
 from sfao.experiment.worker import Failure, Job
+from sfao.streams.slicing import sliced
+from sfao.streams.suite import BENCHMARKS
 
 #: What the comparison as a whole leaves beside the folders of its runs.
 RESULTS = ("comparison.json", "comparison.md")

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sfao.benchmarks.suite import BENCHMARKS
 from sfao.checks import check_choice, check_names
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.explaining import explained
@@ -15,6 +14,7 @@ from sfao.experiment.presets import RECOMMENDED, preset_names, preset_settings
 from sfao.experiment.yaml_lines import repeated_key
 from sfao.methods import METHODS, MethodOptions, Training
 from sfao.models import MODELS, size_options
+from sfao.streams.suite import BENCHMARKS
 
 
 class ModelConfig(BaseModel):

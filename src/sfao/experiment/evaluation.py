@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from sfao.benchmarks.part import Part
-from sfao.benchmarks.stream import Stream, Task
 from sfao.experiment.errors import Diverged
+from sfao.streams.part import Part
+from sfao.streams.stream import Stream, Task
 
 BATCH = 1000
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sfao.benchmarks.sources import Dataset, load_dataset
-from sfao.benchmarks.suite import BENCHMARKS
+from sfao.data.sources import Dataset, load_dataset
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.folder import check_same_data, occupied
 from sfao.experiment.record import Record, describe
 from sfao.experiment.run import CHECKPOINT_SECONDS, Report, Run
+from sfao.streams.suite import BENCHMARKS
 
 
 def execute(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from sfao.benchmarks.seeding import seeded
+from sfao.streams.seeding import seeded
 
 
 def own_generators(device: torch.device) -> list[torch.Generator]:

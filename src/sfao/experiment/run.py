@@ -8,10 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from sfao.benchmarks.seeding import seeded
-from sfao.benchmarks.slicing import sliced
-from sfao.benchmarks.sources import Dataset
-from sfao.benchmarks.suite import make_stream
+from sfao.data.sources import Dataset
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
 from sfao.experiment.device import usable_device
@@ -26,6 +23,9 @@ from sfao.methods import METHODS
 from sfao.metrics import summary
 from sfao.models import build_model
 from sfao.optim.gradients import NonFiniteGradient
+from sfao.streams.seeding import seeded
+from sfao.streams.slicing import sliced
+from sfao.streams.suite import make_stream
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from sfao.benchmarks.seeding import seeded
-from sfao.benchmarks.stream import Task
+from sfao.streams.seeding import seeded
+from sfao.streams.stream import Task
 
 #: Images, labels, and the outputs that the loss looks at.
 Scheduled = tuple[Tensor, Tensor, slice]

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from sfao.benchmarks.seeding import seeded
 from sfao.methods.episodic_method import EpisodicMethod
 from sfao.methods.flat_gradient import flat_gradient_of
 from sfao.methods.method import MethodOptions, Training
+from sfao.streams.seeding import seeded
 
 
 def corrected(gradient: Tensor, reference: Tensor) -> Tensor:

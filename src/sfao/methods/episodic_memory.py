@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sfao.benchmarks.part import Part
-from sfao.benchmarks.stream import Task
+from sfao.streams.part import Part
+from sfao.streams.stream import Task
 
 
 class Examples(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfao.benchmarks.stream import Task
 from sfao.gating.decision import COUNTED
 from sfao.methods.episodic_memory import EpisodicMemory
 from sfao.methods.flat_gradient import flat, overwrite_gradients
 from sfao.methods.method import Method, MethodOptions, Training
+from sfao.streams.stream import Task
 
 
 class EpisodicMethod(Method):

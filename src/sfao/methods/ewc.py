@@ -7,12 +7,12 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from sfao.benchmarks.part import Batch
-from sfao.benchmarks.stream import Task
 from sfao.methods.fisher import batch_fisher, exact_fisher
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 from sfao.methods.task_view import TaskView
+from sfao.streams.part import Batch
+from sfao.streams.stream import Task
 
 
 class EWCOptions(PenaltyOptions):

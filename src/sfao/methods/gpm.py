@@ -15,10 +15,10 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from sfao.benchmarks.stream import Task
 from sfao.gating.decision import COUNTED
 from sfao.methods.input_space import InputLayer, input_layers, representations
 from sfao.methods.method import Method, MethodOptions, Training
+from sfao.streams.stream import Task
 
 # Singular values smaller than this, relative to the largest, are rounding of float32 inputs.
 SMALLEST_SINGULAR_VALUE = 1e-6

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sfao.benchmarks.part import Batch
-from sfao.benchmarks.stream import Task
 from sfao.optim.descent import Descent
+from sfao.streams.part import Batch
+from sfao.streams.stream import Task
 
 
 class MethodOptions(BaseModel):

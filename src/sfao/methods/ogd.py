@@ -10,12 +10,12 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sfao.benchmarks.stream import Task
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
+from sfao.streams.stream import Task
 
 
 def average_logit(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sfao.benchmarks.stream import Task
 from sfao.methods.method import Method, MethodOptions, Training
+from sfao.streams.stream import Task
 
 
 class QuadraticPenalty:

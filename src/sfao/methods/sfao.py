@@ -9,8 +9,6 @@ from pydantic import model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from sfao.benchmarks.part import Batch
-from sfao.benchmarks.stream import Task
 from sfao.checks import check_choice
 from sfao.gating.budget import parse_bytes
 from sfao.gating.options import DEFAULTS, check_options
@@ -22,6 +20,8 @@ from sfao.optim.gated_layers import GRANULARITIES, OPTION_NAMES
 from sfao.optim.layers import layer_groups
 from sfao.optim.planning import PLANNED_OPTIONS
 from sfao.optim.sfao import SFAO
+from sfao.streams.part import Batch
+from sfao.streams.stream import Task
 
 
 class SFAOOptions(MethodOptions):

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from torch import nn
 
-from sfao.benchmarks.seeding import seeded
-from sfao.benchmarks.stream import Task
 from sfao.methods.method import Method, MethodOptions, Training
 from sfao.models import reinitialise
+from sfao.streams.seeding import seeded
+from sfao.streams.stream import Task
 
 
 class SGDOptions(MethodOptions):

@@ -6,9 +6,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sfao.benchmarks.stream import Task
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
+from sfao.streams.stream import Task
 
 
 class SIOptions(PenaltyOptions):

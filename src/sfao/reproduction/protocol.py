@@ -5,10 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sfao.benchmarks.suite import BENCHMARKS
 from sfao.experiment.config import RunConfig, configure
 from sfao.reproduction.paper import paper_table, table_numbers
 from sfao.reproduction.provenance import provenance
+from sfao.streams.suite import BENCHMARKS
 
 PRESETS = ("paper", "released", "recommended")
 METHODS = {"SGD": "sgd", "EWC": "ewc", "SI": "si", "OGD": "ogd", "SFAO": "sfao"}

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sfao.benchmarks.errors import MissingData
-from sfao.benchmarks.root import resolve_root
-from sfao.benchmarks.slicing import sliced
-from sfao.benchmarks.sources import find_layout, load_dataset
-from sfao.benchmarks.suite import BENCHMARKS
+from sfao.data.errors import MissingData
+from sfao.data.root import resolve_root
+from sfao.data.sources import find_layout, load_dataset
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.folder import CONFIG, check_folder, finished_record
 from sfao.experiment.record import Record, describe
 from sfao.experiment.worker import Job
 from sfao.reproduction.protocol import Series
+from sfao.streams.slicing import sliced
+from sfao.streams.suite import BENCHMARKS
 
 
 @dataclass

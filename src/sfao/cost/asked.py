@@ -1,0 +1,111 @@
+"""What a user asked to be measured, read and checked: a ConfigError names the argument, the rule and the value."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from sfao.checks import check_choice
+from sfao.cost.cases import DECISIONS, SUBJECTS, Subject
+from sfao.cost.training import AUTOCAST, COMPILED, Setting
+from sfao.experiment.device import usable_device
+from sfao.experiment.errors import ConfigError
+from sfao.gating.budget import parse_bytes
+from sfao.gating.options import CHOICES
+
+Value = TypeVar("Value")
+
+ALL = "all"
+KNOWN = {
+    "decisions": DECISIONS,
+    "storage": CHOICES["storage"],
+    "memory-dtype": CHOICES["memory_dtype"],
+    "autocast": tuple(AUTOCAST),
+    "compile": COMPILED,
+    "model": tuple(SUBJECTS),
+}
+
+
+def chosen(name: str, text: str) -> tuple[str, ...]:
+    """`dense,factored` as names that are known."""
+    return _each_once(name, text, lambda part: one_of(name, part))
+
+
+def one_of(name: str, value: str) -> str:
+    as_config_error(lambda: check_choice(name, value, KNOWN[name]))
+    return value
+
+
+def counts(name: str, text: str) -> tuple[int, ...]:
+    """`10,50` as numbers."""
+    return _each_once(name, text, lambda part: _count(name, part, text))
+
+
+def samples(text: str) -> tuple[int | None, ...]:
+    """`10,all` as numbers, None for all."""
+    return _each_once("samples", text, lambda part: None if part == ALL else _count("samples", part, text))
+
+
+def setting(
+    device: str,
+    batch_size: int,
+    *,
+    channels_last: bool = False,
+    autocast: str | None = None,
+    compile: tuple[str, ...] = (),
+    graph: bool = False,
+) -> Setting:
+    if autocast is not None:
+        one_of("autocast", autocast)
+    usable = as_config_error(lambda: usable_device(device))
+    if usable.type not in ("cpu", "cuda"):
+        raise ConfigError(f"`device` must be cpu or cuda, got {device!r}")
+    if graph and usable.type != "cuda":
+        raise ConfigError(f"`graph` needs a CUDA device, got {device!r}")
+    return Setting(usable, batch_size, channels_last, autocast, compile, graph)
+
+
+def most_bytes(text: str | None, device: torch.device) -> int:
+    """What a case may hold: as said, or what most machines have to spare."""
+    if text is not None:
+        try:
+            return parse_bytes(text)
+        except ValueError:
+            raise ConfigError(f"`max-memory` must be a size such as '4GB' or a number of bytes, got {text!r}") from None
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 3
+    return 10**9
+
+
+def shaped(model: str, input_shape: str | None, classes: int) -> Subject:
+    """A model by name, for inputs of another shape (`3x32x32`) than it is measured with."""
+    one_of("model", model)
+    usual = SUBJECTS[model]
+    parts = input_shape.split("x") if input_shape is not None else [str(size) for size in usual.input_shape]
+    if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts):
+        raise ConfigError(f"`input` must be channels x height x width, such as 3x32x32, got {input_shape!r}")
+    shape = tuple(int(part) for part in parts)
+    made = Subject(usual.builder, shape, usual.sizes, classes)
+    as_config_error(made.outline)  # models check their input themselves
+    return made
+
+
+def as_config_error(check: Callable[[], Value]) -> Value:
+    try:
+        return check()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _count(name: str, part: str, text: str) -> int:
+    if not part.isdecimal() or int(part) < 1:
+        raise ConfigError(f"`{name}` must be whole numbers of at least 1 with commas between, got {text!r}")
+    return int(part)
+
+
+def _each_once(name: str, text: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
+    values = [read(part.strip()) for part in text.split(",")]
+    for value in values:
+        if values.count(value) > 1:
+            raise ConfigError(f"`{name}` must name each one once, got {text!r}")
+    return tuple(values)

@@ -1,0 +1,176 @@
+"""What is measured: models, ways to hold directions, and the cases that are timed beside one another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from sfao.cost.held import held_bytes
+from sfao.models import MODELS, build_model
+from sfao.optim.layers import layer_groups
+
+#: What the gate is made to decide: always the same, or about half projections, a quarter of each of the others.
+DECISIONS = ("project", "accept", "discard", "mix")
+#: The directions at which samples and decisions are varied, and at which models are compared.
+USUAL_DIRECTIONS = 200
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that is measured, and the shape of its input."""
+
+    builder: str
+    input_shape: tuple[int, ...]
+    sizes: dict[str, Any] = field(default_factory=dict)
+    classes: int = 10
+
+    @property
+    def has_images(self) -> bool:
+        """Whether it convolves, so that where the channels lie matters."""
+        return self.builder != "mlp"
+
+    def outline(self) -> nn.Module:
+        """The model without its weights: layers and shapes, at no cost."""
+        with torch.device("meta"):
+            return MODELS[self.builder](self.input_shape, self.classes, **self.sizes)
+
+    def build(self) -> nn.Module:
+        return build_model(self.builder, self.input_shape, self.classes, seed=0, **self.sizes)
+
+
+SUBJECTS = {
+    "mlp": Subject("mlp", (1, 28, 28)),
+    "cnn": Subject("cnn", (3, 32, 32)),
+    "wrn-28-10": Subject("wrn-28-10", (3, 32, 32)),
+}
+#: The MLP in other widths: cost against parameters where all else is the same.
+WIDTHS = {f"mlp-{width}": Subject("mlp", (1, 28, 28), {"hidden": width}) for width in (64, 1024)}
+
+
+@dataclass(frozen=True)
+class Storage:
+    kind: str
+    rank: int
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"factored rank {self.rank}, {self.dtype}" if self.kind == "factored" else f"dense, {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to time; without a storage it is SGD (no directions) or the released code's loop."""
+
+    model: str
+    directions: int = 0
+    storage: Storage | None = None
+    #: Directions compared with at a step; None for all.
+    samples: int | None = None
+    decisions: str = "project"
+
+    @property
+    def name(self) -> str:
+        if self.storage is not None:
+            return f"SFAO {self.storage}"
+        return "released-code loop" if self.directions else "SGD"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases of one model that take turns; the first is SGD."""
+
+    title: str
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to vary. Directions, samples and decisions are varied one at a time, around the usual ones."""
+
+    models: tuple[str, ...]
+    directions: tuple[int, ...] = (10, 50, 200, 1000)
+    samples: tuple[int | None, ...] = (10, 1, None)
+    storages: tuple[Storage, ...] = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"))
+    decisions: tuple[str, ...] = DECISIONS
+    widths: bool = True
+    #: Whether the released code's loop is measured too.
+    released: bool = True
+    #: Cases that would hold more are left out.
+    most_bytes: int = 10**9
+
+    @property
+    def usual_directions(self) -> int:
+        return USUAL_DIRECTIONS if USUAL_DIRECTIONS in self.directions else self.directions[-1]
+
+
+def subject(model: str) -> Subject:
+    return {**SUBJECTS, **WIDTHS}[model]
+
+
+def storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequence[str]) -> tuple[Storage, ...]:
+    """Every way to hold directions that these allow; rows have no rank."""
+    made = [
+        Storage(kind, rank, dtype)
+        for kind in kinds
+        for rank in (ranks if kind == "factored" else (1,))
+        for dtype in dtypes
+    ]
+    return tuple(dict.fromkeys(made))
+
+
+def plan(sweep: Sweep) -> tuple[list[Group], list[str]]:
+    """The groups to measure, and in words what is left out because it would hold too much."""
+    groups, left_out = [], []
+    for model in sweep.models:
+        for group in _groups(model, sweep):
+            sizes = {case: case_bytes(case) for case in group.cases}
+            fitting = tuple(case for case in group.cases if sizes[case] <= sweep.most_bytes)
+            left_out += [
+                f"{case.model}, {case.name}, {case.directions} directions: {sizes[case] / 1e9:.1f} GB"
+                for case in group.cases
+                if case not in fitting
+            ]
+            if len(fitting) > 1:
+                groups.append(replace(group, cases=fitting))
+    return groups, list(dict.fromkeys(left_out))
+
+
+def case_bytes(case: Case) -> int:
+    """What the directions of a case take."""
+    model = subject(case.model).outline()
+    if case.storage is None:
+        return case.directions * sum(parameter.nbytes for parameter in model.parameters())
+    storage = case.storage
+    return held_bytes(layer_groups(model), case.directions, storage.kind, storage.rank, storage.dtype).directions
+
+
+def _groups(model: str, sweep: Sweep) -> list[Group]:
+    usual, samples, decisions = sweep.usual_directions, sweep.samples[0], sweep.decisions[0]
+    groups = [_group(model, f"{count} directions", sweep, count, samples, decisions) for count in sweep.directions]
+    for other in sweep.samples[1:]:
+        said = "all directions sampled" if other is None else f"{other} sampled"
+        groups.append(_group(model, said, sweep, usual, other, decisions, released=False))
+    for kind in sweep.decisions[1:]:
+        groups.append(_group(model, kind, sweep, usual, samples, kind, released=False))
+    if sweep.widths and model == "mlp":
+        for width in WIDTHS:
+            groups.append(_group(width, f"{usual} directions", sweep, usual, samples, decisions))
+    return groups
+
+
+def _group(
+    model: str,
+    title: str,
+    sweep: Sweep,
+    directions: int,
+    samples: int | None,
+    decisions: str,
+    released: bool = True,
+) -> Group:
+    cases = [Case(model)]
+    if released and sweep.released and decisions == "project":
+        cases.append(Case(model, directions))
+    cases += [Case(model, directions, storage, samples, decisions) for storage in sweep.storages]
+    return Group(f"{model}, {title}", tuple(cases))

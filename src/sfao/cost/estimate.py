@@ -1,0 +1,65 @@
+"""What a full memory will hold, exactly, and what a step with it will take, about."""
+
+from dataclasses import dataclass
+
+from sfao.cost.calibration import Calibration, calibrate
+from sfao.cost.cases import Subject
+from sfao.cost.held import held_bytes
+from sfao.cost.training import Setting
+from sfao.cost.work import Holding, layer_work
+from sfao.gating.budget import MemoryPlan
+from sfao.gating.options import GateOptions
+from sfao.optim.layers import layer_groups
+from sfao.optim.planning import planned_options
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a gate that projects at every step, the most it can have to do, on top of a step of SGD."""
+
+    parameters: int
+    layers: int
+    holding: Holding
+    #: What a memory budget bought, in words.
+    plan: str | None
+    memory_bytes: int
+    workspace_bytes: int
+    calibration: Calibration
+    gate_ms: float
+
+    @property
+    def step_ms(self) -> float:
+        return self.calibration.sgd_ms + self.gate_ms
+
+    @property
+    def times_sgd(self) -> float:
+        return self.step_ms / self.calibration.sgd_ms
+
+
+def chosen_holding(
+    of: Subject, options: GateOptions, memory_budget: str | int | None
+) -> tuple[Holding, MemoryPlan | None]:
+    """How the directions will be held; a ValueError for an option that breaks its rule."""
+    chosen, plan = planned_options(layer_groups(of.outline()), memory_budget, options)
+    names = ("capacity", "storage", "rank", "memory_dtype", "samples")
+    return Holding(**{name: chosen[name] for name in names}), plan
+
+
+def estimate(of: Subject, options: GateOptions, memory_budget: str | int | None, setting: Setting) -> Estimate:
+    """gate = overhead + work / pace, the work counted from the shapes of the layers (see `work.py`)."""
+    groups = layer_groups(of.outline())
+    holding, plan = chosen_holding(of, options, memory_budget)
+    held = held_bytes(groups, holding.capacity, holding.storage, holding.rank, holding.memory_dtype)
+    layers = [[tuple(parameter.shape) for parameter in group["params"]] for group in groups]
+    calibration = calibrate(of, layers, holding, setting)
+    at_work = sum(pace.ms(layer_work(shapes, holding)) for shapes in layers for pace in calibration.paces)
+    return Estimate(
+        parameters=sum(parameter.numel() for group in groups for parameter in group["params"]),
+        layers=len(layers),
+        holding=holding,
+        plan=None if plan is None else str(plan),
+        memory_bytes=held.directions,
+        workspace_bytes=held.workspace,
+        calibration=calibration,
+        gate_ms=calibration.overhead_ms + at_work,
+    )

@@ -1,0 +1,1 @@
+"""Datasets: what is known of each, reading, caching and fetching their files."""

@@ -1,0 +1,71 @@
+"""The arrays of a dataset, and the files they are read from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfao.data.errors import DataError
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+#: Of training and of test images.
+Counts = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Images as (N, C, H, W) bytes, labels as whole numbers from 0."""
+
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+
+    def items(self) -> list[tuple[str, NDArray[np.generic]]]:
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way a dataset may lie on disk: the files it needs, and how to read them."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    read: Callable[[], Arrays]
+    #: What else tells that the data changed, for a layout of too many files to look at each.
+    watched: tuple[Path, ...] = ()
+    #: How many training and test images there are, where that can be told without reading them.
+    count: Callable[[], Counts] | None = None
+
+    @property
+    def missing(self) -> list[Path]:
+        return [file for file in self.files if not file.exists()]
+
+    def counted(self) -> Counts:
+        """How many training and test images there are."""
+        if self.count is not None:
+            return self.count()
+        arrays = self.read()
+        return len(arrays.train_labels), len(arrays.test_labels)
+
+
+def check_labels(path: Path, labels: NDArray[np.integer[Any]], classes: int) -> Labels:
+    """Labels as int64, once they are known to be in range."""
+    outside = labels[(labels < 0) | (labels >= classes)]
+    if outside.size:
+        raise DataError(f"{path}: labels must be in [0, {classes - 1}], got {outside[0]}")
+    return labels.astype(np.int64)
+
+
+def check_same_count(images_path: Path, images: Images, labels_path: Path, labels: Labels) -> None:
+    if not len(images):
+        raise DataError(f"{images_path}: must hold at least one image, got none")
+    if len(images) != len(labels):
+        raise DataError(
+            f"{labels_path}: must hold a label for each of the {len(images)} images of {images_path.name}, "
+            f"got {len(labels)}"
+        )

@@ -1,0 +1,1 @@
+"""Streams of tasks made of a dataset, by the scenario and the seed."""

@@ -1,0 +1,127 @@
+"""Streams: tasks in order, each with the outputs of the model that its loss and its accuracy look at."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sfao.streams.part import Part
+from sfao.streams.seeding import seeded
+
+SCENARIOS = ("domain", "task", "class")
+
+
+class ImageDataset(Protocol):
+    """What a stream needs of a data set: uint8 images (N, C, H, W), int64 labels, the pixels' mean and deviation."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def train_images(self) -> Tensor: ...
+    @property
+    def train_labels(self) -> Tensor: ...
+    @property
+    def test_images(self) -> Tensor: ...
+    @property
+    def test_labels(self) -> Tensor: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def mean(self) -> tuple[float, ...]: ...
+    @property
+    def std(self) -> tuple[float, ...]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task of a stream. Training and evaluation look at `model(x)[:, task.outputs]`, labels count from there."""
+
+    name: str
+    #: The classes of the data set, in the order of their labels.
+    classes: tuple[int, ...]
+    outputs: slice
+    train: Part
+    #: Held out of the training part, for tuning; None when nothing was held out.
+    validation: Part | None
+    test: Part
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Tasks in the order they are learnt, for a model with `outputs` outputs."""
+
+    name: str
+    scenario: str
+    tasks: tuple[Task, ...]
+    outputs: int
+    input_shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+
+def head_size(scenario: str, tasks: int, classes: int) -> int:
+    """How many outputs a model needs for so many tasks of so many classes each."""
+    return classes if scenario == "domain" else tasks * classes
+
+
+def head(scenario: str, task: int, tasks: int, classes: int) -> slice:
+    """The outputs that a task looks at.
+
+    `task`: its own. `domain`: all of them, shared. `class`: all of them from the first task on, the classes still
+    to come included, so that every cell of the accuracy matrix means the same.
+    """
+    if scenario == "task":
+        return slice(task * classes, (task + 1) * classes)
+    return slice(0, head_size(scenario, tasks, classes))
+
+
+def make_task(
+    dataset: ImageDataset,
+    name: str,
+    outputs: slice,
+    label_of: Tensor,
+    held: Tensor,
+    permutation: Tensor | None = None,
+) -> Task:
+    """A task of the classes whose label is not negative in `label_of`; `held` marks the validation examples."""
+
+    def part(kind: str, images: Tensor, classes: Tensor, chosen: Tensor | None = None) -> Part:
+        labels = label_of[classes]
+        members = labels >= 0 if chosen is None else (labels >= 0) & chosen
+        indices = members.nonzero().flatten()
+        if not len(indices):
+            raise ValueError(f"task {name!r} of {dataset.name!r} has no {kind} examples")
+        return Part(images, indices, labels[indices], dataset.mean, dataset.std, permutation)
+
+    train = part("training", dataset.train_images, dataset.train_labels, ~held)
+    validation = part("validation", dataset.train_images, dataset.train_labels, held) if held.any() else None
+    test = part("test", dataset.test_images, dataset.test_labels)
+    classes = (label_of >= 0).nonzero().flatten().tolist()
+    return Task(name, tuple(sorted(classes, key=label_of.__getitem__)), outputs, train, validation, test)
+
+
+def task_order(order: str | Sequence[int] | None, tasks: int, seed: int) -> list[int]:
+    """The places of the tasks: as they are, "random", or given, as numbers or as "2,0,1"."""
+    if order is None:
+        return list(range(tasks))
+    if order == "random":
+        return torch.randperm(tasks, generator=seeded(seed, "task order")).tolist()
+    places = order.split(",") if isinstance(order, str) else order
+    try:
+        numbers = [int(place) for place in places]
+    except (TypeError, ValueError):
+        numbers = []
+    if sorted(numbers) != list(range(tasks)):
+        raise ValueError(f"`order` must be 'random' or name each task from 0 to {tasks - 1} once, got {order!r}")
+    return numbers
+
+
+def input_shape(dataset: ImageDataset) -> tuple[int, int, int]:
+    channels, height, width = dataset.train_images.shape[1:]
+    return channels, height, width

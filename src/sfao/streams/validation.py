@@ -1,0 +1,30 @@
+"""The validation split: training examples that tuning looks at instead of the test set."""
+
+import torch
+from torch import Tensor
+
+from sfao.streams.seeding import seeded
+
+
+def held_out(labels: Tensor, fraction: float, seed: int) -> Tensor:
+    """A mask over the training examples: the given fraction of every class, at random.
+
+    It depends on the labels, the fraction and the seed, not on the stream: an example that is held out of one
+    task is held out of all.
+    """
+    if not 0 <= fraction < 1:
+        raise ValueError(f"`validation` must be in [0, 1), got {fraction!r}")
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    if fraction == 0:
+        return mask
+    for label in sorted(set(labels.tolist())):
+        examples = (labels == label).nonzero().flatten()
+        count = round(fraction * len(examples))
+        if not 0 < count < len(examples):
+            raise ValueError(
+                f"`validation` must hold out some and leave some of the {len(examples)} training examples "
+                f"of class {label}, got {fraction!r}"
+            )
+        order = torch.randperm(len(examples), generator=seeded(seed, f"validation {label}"))
+        mask[examples[order[:count]]] = True
+    return mask

@@ -1,0 +1,48 @@
+"""All datasets at a glance."""
+
+from sfao.data.fetching.listing import list_datasets
+from sfao.data.formats.cifar import CIFAR10, CIFAR100
+from sfao.data.names import NAMES
+from sfao.data.sources import load_dataset
+from tests.data.publishers import (
+    digits,
+    pictures,
+    write_cifar_binary,
+    write_cifar_python,
+    write_mnist,
+    write_tiny_imagenet,
+)
+
+
+def test_what_is_here_is_told_from_what_is_not(tmp_path):
+    write_cifar_python(tmp_path, CIFAR10, pictures(CIFAR10))
+    listed = {item.name: item for item in list_datasets(tmp_path)}
+    assert tuple(listed) == NAMES
+    assert listed["cifar10"].where == tmp_path / "cifar-10-batches-py"
+    assert listed["mnist-5k"].where.name == "mnist_5k.csv.gz"
+    assert listed["mnist-5k"].download == 0
+    assert [name for name, item in listed.items() if item.where is None] == ["mnist", "cifar100", "tiny-imagenet"]
+    assert listed["mnist"].download == 11_594_722
+
+
+def test_a_part_of_a_set_is_told_with_what_is_there(tmp_path):
+    write_mnist(tmp_path, digits(), packed=True)
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    write_cifar_python(tmp_path, CIFAR100, pictures(CIFAR100))
+    write_tiny_imagenet(tmp_path)
+    for item in list_datasets(tmp_path):
+        dataset = load_dataset(item.name, tmp_path)
+        assert (item.train_here, item.test_here) == (len(dataset.train_labels), len(dataset.test_labels))
+        assert item.complete == dataset.complete == (item.name == "mnist-5k")
+        assert item.train > item.train_here or item.complete
+
+
+def test_what_is_too_damaged_to_count_is_listed_all_the_same(tmp_path):
+    write_mnist(tmp_path, digits(), packed=True)
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    for damaged in (*tmp_path.rglob("*labels*"), *tmp_path.rglob("test_batch*")):
+        damaged.write_bytes(damaged.read_bytes()[:7])
+    listed = {item.name: item for item in list_datasets(tmp_path)}
+    for name in ("mnist", "cifar10"):
+        assert listed[name].where is not None
+        assert (listed[name].train_here, listed[name].test_here, listed[name].complete) == (None, None, False)
