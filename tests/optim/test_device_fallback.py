@@ -60,7 +60,7 @@ def test_where_triton_finds_no_compiler(monkeypatch):
     def launch(*args, **kwargs):
         raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
 
-    monkeypatch.setattr(type(kernels.pointed), "__getitem__", lambda kernel, grid: launch)
+    monkeypatch.setattr(type(kernels.point), "__getitem__", lambda kernel, grid: launch)
     fallen_back("Triton cannot run here (Failed to find C compiler.)")
 
 

@@ -71,7 +71,7 @@ def test_everything_is_launched_on_the_device_of_the_gradients(monkeypatch):
         yield
         made_current.pop()
 
-    launcher = type(kernels.pointed)
+    launcher = type(kernels.point)
     launch = launcher.__getitem__
 
     def recorded(kernel, grid):

@@ -12,7 +12,7 @@ class Sampler:
     """Draws of some of a memory's directions, uniform, without replacement.
 
     What is drawn depends on the seed and on how many draws came before, and on nothing else: a device that counts its
-    steps draws the same (`layer_kernels.drawn`), and the two numbers are all the state there is.
+    steps draws the same (`layer_kernels.draw`), and the two numbers are all the state there is.
     """
 
     def __init__(self, seed: int, turn: int = 0) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sfao.gating.device.tables import (
     Piece,
     dot_tiles,
-    entry_tiles,
+    entry_spans,
     layer_segments,
     left_tiles,
     pieces_of,
@@ -55,7 +55,7 @@ def test_inner_products_take_every_entry_with_every_factor_once(of_shapes, facto
 def test_norms_take_every_entry_of_a_layer_once(gradients):
     entries = [count for count, _ in gradients]
     layers = sorted(layer for _, layer in gradients)
-    tiles = entry_tiles(dict(enumerate(entries)), 64, CPU).tolist()
+    tiles = entry_spans(dict(enumerate(entries)), 64, CPU).tolist()
     segments = layer_segments(entries, layers, 64, CPU).tolist()
     assert len(segments) == max(layers) + 1
     taken = dict.fromkeys(layers, 0)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sfao.gating.device import kernels
 
-#: Addresses that one launch of `kernels.pointed` takes.
+#: Addresses that one launch of `kernels.point` takes.
 AT_ONCE = 8
 
 
@@ -23,4 +23,4 @@ class Addresses:
         for first in range(0, len(addresses), AT_ONCE):
             some = list(addresses[first : first + AT_ONCE])
             some += some[-1:] * (AT_ONCE - len(some))
-            kernels.pointed[(1,)](self.table, first, len(addresses), *some, num_warps=1)
+            kernels.point[(1,)](self.table, first, len(addresses), *some, num_warps=1)

@@ -112,7 +112,7 @@ class DeviceGate:
 
     def _draw(self) -> None:
         layers, capacity = self._sample.shape
-        layer_kernels.drawn[(layers,)](
+        layer_kernels.draw[(layers,)](
             self._sample, self.turns, self._seeds, self._held, self._samples, self._looking, capacity,
             PLACES=triton.next_power_of_2(max(self._sampled)), num_warps=1,
         )  # fmt: skip
@@ -125,7 +125,7 @@ class DeviceGate:
 
     def _decide(self, cosines: Tensor) -> None:
         layers, capacity = self._sample.shape
-        layer_kernels.decided[(layers,)](
+        layer_kernels.decide[(layers,)](
             self.codes, self.cosines, self._projecting, self.sound, self.counts, self.broken, self.stale, self.turns,
             self.norms, cosines, self._inverse_norms, self._sample, self._held, self._samples,
             self.thresholds, self._absolute, self._retired, layers, capacity,
@@ -136,7 +136,7 @@ class DeviceGate:
         """Project the wanted gradients, of these inner products; the first time, discard or zero others."""
         layers, capacity = self._sample.shape
         solved = torch.bmm(self._second, torch.bmm(self._first, dots[:, :, None]))
-        layer_kernels.weighed[(layers,)](
+        layer_kernels.weigh[(layers,)](
             self._weights, self._actions, self._again, solved, dots, self.codes, wanted, self.sound,
             self._spans_all, self._orthogonal, capacity,
             first=first, rounding=ROUNDING, tolerance=ORTHOGONALITY, PLACES=PLACES,

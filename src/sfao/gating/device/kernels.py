@@ -1,7 +1,7 @@
 """Triton kernels over the pieces of all layers: inner products with the directions, and the update off them.
 
 A piece is the gradient of one parameter as a matrix. Its sizes and the addresses of its directions are a row of a table
-(`tables.PIECE`), where the gradients lie is in another, and a program of a kernel is a row of a third (`tables.TILE`)
+(`columns.py` names them), where the gradients lie is in another, and a program of a kernel is a row of a third
 that says which part of which piece it works on: one launch serves all layers whatever their shapes.
 
 Gradients are scaled to norm 1 as they are read: twice by the inverse root of the norm, which is in the range of float32
@@ -11,33 +11,60 @@ where the inverse may not be; and what is subtracted is scaled back twice by the
 import triton
 import triton.language as tl
 
+from sfao.gating.device.columns import (
+    CLEAR,
+    KEEP,
+    PIECE_COLUMNS,
+    PIECE_GRADIENT,
+    PIECE_LAYER,
+    PIECE_LEFT,
+    PIECE_RIGHT,
+    PIECE_ROWS,
+    PIECE_SCALED_LEFT,
+    PIECE_WIDTH,
+    PROJECT,
+    SEGMENT_BEGIN,
+    SEGMENT_END,
+    SEGMENT_FACTOR,
+    SEGMENT_LAYER,
+    SEGMENT_WIDTH,
+    SPAN_ENTRY,
+    SPAN_GRADIENT,
+    SPAN_WIDTH,
+    TILE_COLUMN,
+    TILE_FACTOR,
+    TILE_PIECE,
+    TILE_ROW,
+    TILE_WIDTH,
+)
+
 
 @triton.jit
-def _matrix(address, dtype: tl.constexpr, aligned: tl.constexpr):
+def _point_to_matrix(address, dtype: tl.constexpr, aligned: tl.constexpr):
     pointer = address.to(tl.pointer_type(dtype))
     return tl.multiple_of(pointer, 16) if aligned else pointer
 
 
 @triton.jit
-def _gradient(addresses, number, aligned: tl.constexpr):
-    return _matrix(tl.load(addresses + number), tl.float32, aligned)
+def _point_to_gradient(addresses, number, aligned: tl.constexpr):
+    return _point_to_matrix(tl.load(addresses + number), tl.float32, aligned)
 
 
 @triton.jit
-def _piece(tiles, pieces):
+def _find_piece(tiles, pieces):
     """The piece that a program works on, and its layer."""
-    piece = tl.load(tiles + tl.program_id(0).to(tl.int64) * 4).to(tl.int64)
-    return piece, tl.load(pieces + piece * 7 + 5)
+    piece = tl.load(tiles + tl.program_id(0).to(tl.int64) * TILE_WIDTH + TILE_PIECE).to(tl.int64)
+    return piece, tl.load(pieces + piece * PIECE_WIDTH + PIECE_LAYER)
 
 
 @triton.jit
-def _width(pieces, piece, aligned: tl.constexpr):
-    width = tl.load(pieces + piece * 7 + 4)
+def _load_width(pieces, piece, aligned: tl.constexpr):
+    width = tl.load(pieces + piece * PIECE_WIDTH + PIECE_COLUMNS)
     return tl.multiple_of(width, 4) if aligned else width
 
 
 @triton.jit
-def _slots(sample, layer, numbers, counted, capacity, rank: tl.constexpr, sampled: tl.constexpr):
+def _find_slots(sample, layer, numbers, counted, capacity, rank: tl.constexpr, sampled: tl.constexpr):
     """The factors that `numbers` stand for: themselves, or those of the directions of the sample."""
     if sampled:
         chosen = tl.load(sample + layer * capacity + numbers // rank, mask=counted, other=0)
@@ -46,7 +73,7 @@ def _slots(sample, layer, numbers, counted, capacity, rank: tl.constexpr, sample
 
 
 @triton.jit(do_not_specialize=["first", "count", "a", "b", "c", "d", "e", "f", "g", "h"])
-def pointed(table, first, count, a, b, c, d, e, f, g, h):
+def point(table, first, count, a, b, c, d, e, f, g, h):
     """table[first:] = some addresses. They come as arguments, so that a graph in which this is captured knows them."""
     for_number = table + first
     tl.store(for_number, a)
@@ -60,30 +87,30 @@ def pointed(table, first, count, a, b, c, d, e, f, g, h):
 
 
 @triton.jit
-def squares(partial, tiles, addresses, sizes, ENTRIES: tl.constexpr):
+def sum_squares(partial, spans, addresses, sizes, ENTRIES: tl.constexpr):
     """partial[tile] = the sum of the squares of some entries of a gradient, in float64: whatever their size."""
     tile = tl.program_id(0).to(tl.int64)
-    number = tl.load(tiles + tile * 2)
-    gradient = _gradient(addresses, number, False)
-    places = tl.load(tiles + tile * 2 + 1) + tl.arange(0, ENTRIES)
+    number = tl.load(spans + tile * SPAN_WIDTH + SPAN_GRADIENT)
+    gradient = _point_to_gradient(addresses, number, False)
+    places = tl.load(spans + tile * SPAN_WIDTH + SPAN_ENTRY) + tl.arange(0, ENTRIES)
     entries = tl.load(gradient + places, mask=places < tl.load(sizes + number), other=0.0).to(tl.float64)
     tl.store(partial + tile, tl.sum(entries * entries, axis=0))
 
 
 @triton.jit
-def cleared(tiles, addresses, sizes, sound, ENTRIES: tl.constexpr):
+def clear(spans, addresses, sizes, sound, ENTRIES: tl.constexpr):
     """Gradients to zero, unless all is sound."""
     if tl.load(sound) != 0:
         return
     tile = tl.program_id(0).to(tl.int64)
-    number = tl.load(tiles + tile * 2)
-    gradient = _gradient(addresses, number, False)
-    places = tl.load(tiles + tile * 2 + 1) + tl.arange(0, ENTRIES)
+    number = tl.load(spans + tile * SPAN_WIDTH + SPAN_GRADIENT)
+    gradient = _point_to_gradient(addresses, number, False)
+    places = tl.load(spans + tile * SPAN_WIDTH + SPAN_ENTRY) + tl.arange(0, ENTRIES)
     tl.store(gradient + places, tl.zeros((ENTRIES,), dtype=tl.float32), mask=places < tl.load(sizes + number))
 
 
 @triton.jit
-def _images(
+def _multiply(
     places, columns_of, there, counted, width, root, scaled: tl.constexpr, precision: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
@@ -101,65 +128,65 @@ def _images(
 
 
 @triton.jit
-def factored_dots(
+def dot_factored(
     partial, tiles, pieces, addresses, roots, wanted, sample, counts, capacity,
     rank: tl.constexpr, sampled: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
     """partial[tile, f] = sum over some rows of left[f] . (gradient right[f])."""
     tile = tl.program_id(0).to(tl.int64)
-    piece, layer = _piece(tiles, pieces)
+    piece, layer = _find_piece(tiles, pieces)
     if tl.load(wanted + layer) == 0:
         return
-    height = tl.load(pieces + piece * 7 + 3)
-    width = _width(pieces, piece, aligned)
-    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
-    right = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
-    left = _matrix(tl.load(pieces + piece * 7 + 2), dtype, False)
+    height = tl.load(pieces + piece * PIECE_WIDTH + PIECE_ROWS)
+    width = _load_width(pieces, piece, aligned)
+    gradient = _point_to_gradient(addresses, tl.load(pieces + piece * PIECE_WIDTH + PIECE_GRADIENT), aligned)
+    right = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_RIGHT), dtype, aligned)
+    left = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_LEFT), dtype, False)
     root = tl.load(roots + layer)
 
-    rows = tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)
-    factors = tl.load(tiles + tile * 4 + 3) + tl.arange(0, FACTORS)
+    rows = tl.load(tiles + tile * TILE_WIDTH + TILE_ROW) + tl.arange(0, ROWS)
+    factors = tl.load(tiles + tile * TILE_WIDTH + TILE_FACTOR) + tl.arange(0, FACTORS)
     there = rows < height
     counted = factors < tl.load(counts + layer) * rank
-    slots = _slots(sample, layer, factors, counted, capacity, rank, sampled).to(tl.int64)
+    slots = _find_slots(sample, layer, factors, counted, capacity, rank, sampled).to(tl.int64)
     rows = rows.to(tl.int64)
     places = gradient + rows[:, None] * width
     columns_of = right + slots[:, None] * width
     # Scaling while reading is exact for entries of any size, scaling afterwards is faster.
     if (root < 1e-7) | (root > 1e7):
-        images = _images(places, columns_of, there, counted, width, root, True, precision, ROWS, COLUMNS, FACTORS)
+        images = _multiply(places, columns_of, there, counted, width, root, True, precision, ROWS, COLUMNS, FACTORS)
     else:
-        images = _images(places, columns_of, there, counted, width, root, False, precision, ROWS, COLUMNS, FACTORS)
+        images = _multiply(places, columns_of, there, counted, width, root, False, precision, ROWS, COLUMNS, FACTORS)
     lefts = tl.load(left + slots[:, None] * height + rows[None, :], mask=counted[:, None] & there[None, :], other=0.0)
     sums = tl.sum(images * lefts.to(tl.float32), axis=1)
     tl.store(partial + tile * FACTORS + tl.arange(0, FACTORS), sums)
 
 
 @triton.jit
-def dense_dots(
+def dot_dense(
     partial, tiles, pieces, addresses, roots, wanted, sample, counts, capacity,
     sampled: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr,
     COLUMNS: tl.constexpr, FACTORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """partial[tile, k] = direction k . gradient over some columns, for the FACTORS directions of the tile."""
     tile = tl.program_id(0).to(tl.int64)
-    piece, layer = _piece(tiles, pieces)
+    piece, layer = _find_piece(tiles, pieces)
     if tl.load(wanted + layer) == 0:
         return
-    width = _width(pieces, piece, aligned)
-    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
-    directions = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
+    width = _load_width(pieces, piece, aligned)
+    gradient = _point_to_gradient(addresses, tl.load(pieces + piece * PIECE_WIDTH + PIECE_GRADIENT), aligned)
+    directions = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_RIGHT), dtype, aligned)
     root = tl.load(roots + layer)
-    columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
+    columns = tl.load(tiles + tile * TILE_WIDTH + TILE_COLUMN) + tl.arange(0, COLUMNS)
     inside = columns < width
     g = tl.load(gradient + columns, mask=inside, other=0.0) * root * root
-    first = tl.load(tiles + tile * 4 + 3)
+    first = tl.load(tiles + tile * TILE_WIDTH + TILE_FACTOR)
     count = tl.load(counts + layer)
     for start in range(0, FACTORS, GROUP):
         numbers = first + start + tl.arange(0, GROUP)
         counted = numbers < count
-        slots = _slots(sample, layer, numbers, counted, capacity, 1, sampled).to(tl.int64)
+        slots = _find_slots(sample, layer, numbers, counted, capacity, 1, sampled).to(tl.int64)
         b = tl.load(
             directions + slots[:, None] * width + columns[None, :], mask=counted[:, None] & inside[None, :], other=0.0
         )
@@ -168,18 +195,18 @@ def dense_dots(
 
 
 @triton.jit
-def gathered(
+def gather(
     dots, partial, segments, wanted, capacity,
     rank: tl.constexpr, RANKS: tl.constexpr, FACTORS: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """dots[layer, direction, factor] = the sum of a segment of tiles, in float64 and always in the same order."""
     segment = tl.program_id(0).to(tl.int64)
-    layer = tl.load(segments + segment * 4)
+    layer = tl.load(segments + segment * SEGMENT_WIDTH + SEGMENT_LAYER)
     if tl.load(wanted + layer) == 0:
         return
-    first = tl.load(segments + segment * 4 + 1)
-    begin = tl.load(segments + segment * 4 + 2)
-    end = tl.load(segments + segment * 4 + 3)
+    first = tl.load(segments + segment * SEGMENT_WIDTH + SEGMENT_FACTOR)
+    begin = tl.load(segments + segment * SEGMENT_WIDTH + SEGMENT_BEGIN)
+    end = tl.load(segments + segment * SEGMENT_WIDTH + SEGMENT_END)
     factors = tl.arange(0, FACTORS)
     total = tl.zeros((FACTORS,), dtype=tl.float64)
     for start in range(begin, end, TILES):
@@ -194,20 +221,20 @@ def gathered(
 
 
 @triton.jit
-def scaled_lefts(
+def scale_lefts(
     tiles, pieces, actions, weights, counts, capacity, pitch,
     rank: tl.constexpr, dtype: tl.constexpr, ROWS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
     """Left factors times the weights of their directions, a row of factors for every row of the gradient."""
     tile = tl.program_id(0).to(tl.int64)
-    piece, layer = _piece(tiles, pieces)
-    if tl.load(actions + layer) != 1:
+    piece, layer = _find_piece(tiles, pieces)
+    if tl.load(actions + layer) != PROJECT:
         return
-    height = tl.load(pieces + piece * 7 + 3)
-    left = _matrix(tl.load(pieces + piece * 7 + 2), dtype, False)
-    scaled = _matrix(tl.load(pieces + piece * 7 + 6), tl.float32, True)
-    rows = (tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)).to(tl.int64)
-    factors = tl.load(tiles + tile * 4 + 3) + tl.arange(0, FACTORS)
+    height = tl.load(pieces + piece * PIECE_WIDTH + PIECE_ROWS)
+    left = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_LEFT), dtype, False)
+    scaled = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_SCALED_LEFT), tl.float32, True)
+    rows = (tl.load(tiles + tile * TILE_WIDTH + TILE_ROW) + tl.arange(0, ROWS)).to(tl.int64)
+    factors = tl.load(tiles + tile * TILE_WIDTH + TILE_FACTOR) + tl.arange(0, FACTORS)
     there, counted = rows < height, factors < tl.load(counts + layer) * rank
     w = tl.load(weights + layer * capacity + factors // rank, mask=counted, other=0.0)
     lefts = tl.load(left + factors[:, None] * height + rows[None, :], mask=counted[:, None] & there[None, :], other=0.0)
@@ -218,30 +245,30 @@ def scaled_lefts(
 
 
 @triton.jit
-def factored_update(
+def update_factored(
     tiles, pieces, addresses, actions, scales, counts, pitch,
     rank: tl.constexpr, dtype: tl.constexpr, aligned: tl.constexpr, precision: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, FACTORS: tl.constexpr,
 ):  # fmt: skip
     """gradient -= norm * scaled left factors times right factors, or 0, or untouched."""
     tile = tl.program_id(0).to(tl.int64)
-    piece, layer = _piece(tiles, pieces)
+    piece, layer = _find_piece(tiles, pieces)
     action = tl.load(actions + layer)
-    if action == 0:
+    if action == KEEP:
         return
-    height = tl.load(pieces + piece * 7 + 3)
-    width = _width(pieces, piece, aligned)
-    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
-    rows = (tl.load(tiles + tile * 4 + 1) + tl.arange(0, ROWS)).to(tl.int64)
-    columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
+    height = tl.load(pieces + piece * PIECE_WIDTH + PIECE_ROWS)
+    width = _load_width(pieces, piece, aligned)
+    gradient = _point_to_gradient(addresses, tl.load(pieces + piece * PIECE_WIDTH + PIECE_GRADIENT), aligned)
+    rows = (tl.load(tiles + tile * TILE_WIDTH + TILE_ROW) + tl.arange(0, ROWS)).to(tl.int64)
+    columns = tl.load(tiles + tile * TILE_WIDTH + TILE_COLUMN) + tl.arange(0, COLUMNS)
     there, inside = rows < height, columns < width
     place = gradient + rows[:, None] * width + columns[None, :]
     within = there[:, None] & inside[None, :]
-    if action == 2:
+    if action == CLEAR:
         tl.store(place, tl.zeros((ROWS, COLUMNS), dtype=tl.float32), mask=within)
         return
-    right = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
-    scaled = _matrix(tl.load(pieces + piece * 7 + 6), tl.float32, True)
+    right = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_RIGHT), dtype, aligned)
+    scaled = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_SCALED_LEFT), tl.float32, True)
     total = tl.load(counts + layer) * rank
     combination = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(0, total, FACTORS):
@@ -262,24 +289,24 @@ def factored_update(
 
 
 @triton.jit
-def dense_update(
+def update_dense(
     tiles, pieces, addresses, actions, scales, weights, counts, capacity,
     dtype: tl.constexpr, aligned: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """gradient -= norm * sum over k of weight[k] direction[k], or 0, or untouched."""
     tile = tl.program_id(0).to(tl.int64)
-    piece, layer = _piece(tiles, pieces)
+    piece, layer = _find_piece(tiles, pieces)
     action = tl.load(actions + layer)
-    if action == 0:
+    if action == KEEP:
         return
-    width = _width(pieces, piece, aligned)
-    gradient = _gradient(addresses, tl.load(pieces + piece * 7), aligned)
-    columns = tl.load(tiles + tile * 4 + 2) + tl.arange(0, COLUMNS)
+    width = _load_width(pieces, piece, aligned)
+    gradient = _point_to_gradient(addresses, tl.load(pieces + piece * PIECE_WIDTH + PIECE_GRADIENT), aligned)
+    columns = tl.load(tiles + tile * TILE_WIDTH + TILE_COLUMN) + tl.arange(0, COLUMNS)
     inside = columns < width
-    if action == 2:
+    if action == CLEAR:
         tl.store(gradient + columns, tl.zeros((COLUMNS,), dtype=tl.float32), mask=inside)
         return
-    directions = _matrix(tl.load(pieces + piece * 7 + 1), dtype, aligned)
+    directions = _point_to_matrix(tl.load(pieces + piece * PIECE_WIDTH + PIECE_RIGHT), dtype, aligned)
     count = tl.load(counts + layer)
     combination = tl.zeros((COLUMNS,), dtype=tl.float32)
     for start in range(0, count, GROUP):

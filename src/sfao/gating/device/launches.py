@@ -13,7 +13,7 @@ from sfao.gating.device.tables import (
     Piece,
     Tiling,
     dot_tiles,
-    entry_tiles,
+    entry_spans,
     layer_segments,
     left_tiles,
     update_tiles,
@@ -45,25 +45,25 @@ class Norms:
         entries, device = [gradient.numel() for gradient in gradients], addresses.device
         self._addresses = addresses
         self._sizes = torch.tensor(entries, device=device)
-        self._tiles = entry_tiles(dict(enumerate(entries)), ENTRIES, device)
-        self._rest_tiles = entry_tiles({number: entries[number] for number in rest}, ENTRIES, device)
+        self._spans = entry_spans(dict(enumerate(entries)), ENTRIES, device)
+        self._rest_spans = entry_spans({number: entries[number] for number in rest}, ENTRIES, device)
         self._segments = layer_segments(entries, layers, ENTRIES, device)
-        self._partial = torch.empty(len(self._tiles), dtype=torch.float64, device=device)
+        self._partial = torch.empty(len(self._spans), dtype=torch.float64, device=device)
 
     def measure(self, norms: Tensor, roots: Tensor, scales: Tensor, looking: Tensor, held: Tensor) -> None:
         """Norms, in float64, not finite if an entry is not; their roots and inverse roots; and who is looking."""
-        kernels.squares[(len(self._tiles),)](
-            self._partial, self._tiles, self._addresses, self._sizes, ENTRIES=ENTRIES, num_warps=8
+        kernels.sum_squares[(len(self._spans),)](
+            self._partial, self._spans, self._addresses, self._sizes, ENTRIES=ENTRIES, num_warps=8
         )
-        layer_kernels.measured[(len(self._segments),)](
+        layer_kernels.measure[(len(self._segments),)](
             norms, roots, scales, looking, self._partial, self._segments, held, TILES=256
         )
 
     def clear_rest(self, sound: Tensor) -> None:
         """Zero the gradients of the rest, unless all is sound."""
-        if len(self._rest_tiles):
-            kernels.cleared[(len(self._rest_tiles),)](
-                self._rest_tiles, self._addresses, self._sizes, sound, ENTRIES=ENTRIES
+        if len(self._rest_spans):
+            kernels.clear[(len(self._rest_spans),)](
+                self._rest_spans, self._addresses, self._sizes, sound, ENTRIES=ENTRIES
             )
 
 
@@ -125,16 +125,16 @@ class Launches:
         shared = (*where, roots, wanted, index, counts, self._capacity)
         common = {"sampled": sample is not None, "dtype": DTYPES[kind.dtype], "aligned": kind.aligned}
         if kind.factored:
-            kernels.factored_dots[grid](
+            kernels.dot_factored[grid](
                 *shared, rank=kind.rank, precision=DOT_PRECISION, **common,
                 ROWS=DOT_ROWS, COLUMNS=DOT_COLUMNS, FACTORS=tiling.step,
                 num_warps=DOT_WARPS, num_stages=DOT_STAGES,
             )  # fmt: skip
         else:
-            kernels.dense_dots[grid](
+            kernels.dot_dense[grid](
                 *shared, **common, COLUMNS=DENSE_COLUMNS, FACTORS=tiling.step, GROUP=DENSE_GROUP, num_warps=4
             )
-        kernels.gathered[(len(tiling.segments),)](
+        kernels.gather[(len(tiling.segments),)](
             self._dots, self._partial, tiling.segments, wanted, self._capacity,
             rank=kind.rank, RANKS=self._dots.shape[2], FACTORS=tiling.step, TILES=GATHERED_TILES, num_warps=4,
         )  # fmt: skip
@@ -147,18 +147,18 @@ class Launches:
         kind, grid = self.kind, (len(self._updates),)
         dtype = DTYPES[kind.dtype]
         if kind.factored:
-            kernels.scaled_lefts[(len(self._left_tiles),)](
+            kernels.scale_lefts[(len(self._left_tiles),)](
                 self._left_tiles, self._table, actions, weights, self._held, self._capacity, self._pitch,
                 rank=kind.rank, dtype=dtype, ROWS=LEFT_ROWS, FACTORS=LEFT_FACTORS,
             )  # fmt: skip
-            kernels.factored_update[grid](
+            kernels.update_factored[grid](
                 self._updates, self._table, self._addresses, actions, scales, self._held, self._pitch,
                 rank=kind.rank, precision=UPDATE_PRECISION, dtype=dtype, aligned=kind.aligned,
                 ROWS=UPDATE_ROWS, COLUMNS=UPDATE_COLUMNS, FACTORS=UPDATE_FACTORS,
                 num_warps=UPDATE_WARPS, num_stages=UPDATE_STAGES,
             )  # fmt: skip
         else:
-            kernels.dense_update[grid](
+            kernels.update_dense[grid](
                 self._updates, self._table, self._addresses, actions, scales, weights, self._held, self._capacity,
                 dtype=dtype, aligned=kind.aligned, COLUMNS=DENSE_COLUMNS, GROUP=DENSE_GROUP, num_warps=4,
             )  # fmt: skip

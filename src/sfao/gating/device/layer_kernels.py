@@ -6,10 +6,20 @@ import triton
 import triton.language as tl
 
 from sfao.gating.decision import accepts, projects
+from sfao.gating.device.columns import (
+    ACCEPTED,
+    CLEAR,
+    CODES,
+    DISCARDED,
+    KEEP,
+    LAYER_BEGIN,
+    LAYER_END,
+    LAYER_WIDTH,
+    PROJECT,
+    PROJECTED,
+    ZERO,
+)
 from sfao.gating.similarity import number_below
-
-# Kernels see no globals: `codes` are those of `decision.py`, and `actions`, what is to be done with the gradient of a
-# layer, 0 to keep it, 1 to project it, 2 to clear it.
 
 # The host's own functions, with `tl` among their globals, where Triton's interpreter wants to see it.
 _number_below, _accepts, _projects = (
@@ -18,14 +28,14 @@ _number_below, _accepts, _projects = (
 
 
 @triton.jit
-def measured(norms, roots, scales, looking, partial, segments, held, TILES: tl.constexpr):
+def measure(norms, roots, scales, looking, partial, segments, held, TILES: tl.constexpr):
     """The norm of a layer, from sums of squares always added in the same order, and what it is scaled by.
 
     A layer is looking that has directions to compare with, and a gradient that is neither zero nor not finite.
     """
     layer = tl.program_id(0)
-    begin = tl.load(segments + layer * 2)
-    end = tl.load(segments + layer * 2 + 1)
+    begin = tl.load(segments + layer * LAYER_WIDTH + LAYER_BEGIN)
+    end = tl.load(segments + layer * LAYER_WIDTH + LAYER_END)
     total = tl.zeros((TILES,), dtype=tl.float64)
     for start in range(begin, end, TILES):
         numbers = start + tl.arange(0, TILES)
@@ -40,7 +50,7 @@ def measured(norms, roots, scales, looking, partial, segments, held, TILES: tl.c
 
 
 @triton.jit
-def drawn(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.constexpr):
+def draw(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.constexpr):
     """sample[layer] = what `similarity.Sampler` draws at this turn, where not all directions are looked at."""
     layer = tl.program_id(0)
     count = tl.load(held + layer)
@@ -60,7 +70,7 @@ def drawn(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.con
 
 
 @triton.jit
-def decided(
+def decide(
     codes, cosines, projecting, sound, counts, broken, stale, turns,
     norms, dots, inverse_norms, sample, held, samples, thresholds, absolute, retired, layers, capacity,
     sampled: tl.constexpr, LAYERS: tl.constexpr, PLACES: tl.constexpr,
@@ -101,14 +111,14 @@ def decided(
     discard = tl.load(thresholds + layer * 3 + 1)
     strict = tl.load(thresholds + layer * 3 + 2)
     is_accepted = _accepts(most, least, accept, strict) | (count == 0)
-    code = tl.where(is_accepted, 0, tl.where(_projects(most, discard), 1, 2))
-    code = tl.where(norm < 1e-300, 3, code)
+    code = tl.where(is_accepted, ACCEPTED, tl.where(_projects(most, discard), PROJECTED, DISCARDED))
+    code = tl.where(norm < 1e-300, ZERO, code)
     tl.store(codes + layer, code.to(tl.int64))
     tl.store(cosines + layer, most)
-    tl.store(projecting + layer, ((code == 1) & is_sound).to(tl.int32))
+    tl.store(projecting + layer, ((code == PROJECTED) & is_sound).to(tl.int32))
     if is_sound:
-        tl.store(counts + layer * 4 + code, tl.load(counts + layer * 4 + code) + 1)
-        if (some < count) & (code != 3):
+        tl.store(counts + layer * CODES + code, tl.load(counts + layer * CODES + code) + 1)
+        if (some < count) & (code != ZERO):
             tl.store(turns + layer, tl.load(turns + layer) + 1)
     if (norm < float("inf")) == 0:
         tl.store(broken + layer, True)
@@ -119,7 +129,7 @@ def decided(
 
 
 @triton.jit
-def weighed(
+def weigh(
     weights, actions, again, solved, dots, codes, wanted, sound, spans_all, orthogonal, capacity,
     first: tl.constexpr, rounding: tl.constexpr, tolerance: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
@@ -142,10 +152,10 @@ def weighed(
     if first:
         code = tl.load(codes + layer)
         everything = tl.load(spans_all + layer) != 0
-        cleared = (code == 2) | (is_wanted & everything) | (tl.load(sound) == 0)
+        cleared = (code == DISCARDED) | (is_wanted & everything) | (tl.load(sound) == 0)
         left = tl.sqrt(tl.maximum(1.0 - tl.sum(along, axis=0), 0.0))
         shows = (rounding * (1.0 + tl.sum(size, axis=0)) > tolerance * left) & (tl.load(orthogonal + layer) != 0)
         tl.store(again + layer, (is_wanted & shows & (cleared == 0)).to(tl.int32))
-        tl.store(actions + layer, tl.where(cleared, 2, tl.where(is_wanted, 1, 0)).to(tl.int32))
+        tl.store(actions + layer, tl.where(cleared, CLEAR, tl.where(is_wanted, PROJECT, KEEP)).to(tl.int32))
     else:
-        tl.store(actions + layer, tl.where(is_wanted, 1, 0).to(tl.int32))
+        tl.store(actions + layer, tl.where(is_wanted, PROJECT, KEEP).to(tl.int32))

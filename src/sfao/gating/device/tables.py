@@ -8,12 +8,9 @@ import torch
 from torch import Tensor
 
 from sfao.gating.block import ALIGNED_BYTES, Block
+from sfao.gating.device.columns import LAYER_WIDTH, SEGMENT_WIDTH, SPAN_WIDTH, TILE_WIDTH
 from sfao.gating.factored import FactoredBlock
 
-#: What a row of the table of pieces holds, and of the table of tiles: where each tile starts. The kernels, which see no
-#: globals, have the numbers of these columns written out.
-PIECE = ("gradient's number", "right factors or directions", "left factors", "rows", "columns", "layer", "scaled lefts")
-TILE = ("piece", "row", "column", "factor or direction")
 #: Entries that a vectorised load takes at once, in any dtype that directions are held in.
 ALIGNED_ENTRIES = 8
 
@@ -90,12 +87,12 @@ def dot_tiles(
     for (layer, first), corners in sorted(parts.items()):
         segments.append([layer, first, len(tiles), len(tiles) + len(corners)])
         tiles += corners
-    return Tiling(_table(tiles, len(TILE), device), _table(segments, 4, device), step)
+    return Tiling(_table(tiles, TILE_WIDTH.value, device), _table(segments, SEGMENT_WIDTH.value, device), step)
 
 
 def update_tiles(pieces: Sequence[Piece], rows: int, columns: int, device: torch.device) -> Tensor:
     tiles = [[n, row, column, 0] for n, piece in enumerate(pieces) for row, column in _corners(piece, rows, columns)]
-    return _table(tiles, len(TILE), device)
+    return _table(tiles, TILE_WIDTH.value, device)
 
 
 def left_tiles(pieces: Sequence[Piece], factors: int, rows: int, step: int, device: torch.device) -> Tensor:
@@ -110,21 +107,23 @@ def left_tiles(pieces: Sequence[Piece], factors: int, rows: int, step: int, devi
         for row in range(0, pieces[number].rows, rows)
         for start in range(0, factors, step)
     ]
-    return _table(tiles, len(TILE), device)
+    return _table(tiles, TILE_WIDTH.value, device)
 
 
-def entry_tiles(entries: Mapping[int, int], step: int, device: torch.device) -> Tensor:
-    """Tiles (gradient, first entry) over gradients, by number, of so many entries, in their order."""
-    return _table([[n, first] for n, count in entries.items() for first in range(0, count, step)], 2, device)
+def entry_spans(entries: Mapping[int, int], step: int, device: torch.device) -> Tensor:
+    """Spans (gradient, first entry) over gradients, by number, of so many entries, in their order."""
+    return _table(
+        [[n, first] for n, count in entries.items() for first in range(0, count, step)], SPAN_WIDTH.value, device
+    )
 
 
 def layer_segments(entries: Sequence[int], layers: Sequence[int], step: int, device: torch.device) -> Tensor:
-    """Where the tiles of each layer begin and end, for gradients that belong to these layers, in order."""
+    """The first and past the last span of each layer, for gradients that belong to these layers, in order."""
     ends = [0] * (1 + max(layers))
     for count, layer in zip(entries, layers, strict=True):
         ends[layer] += -(-count // step)
     totals = list(accumulate(ends))
-    return _table([[end - count, end] for end, count in zip(totals, ends, strict=True)], 2, device)
+    return _table([[end - count, end] for end, count in zip(totals, ends, strict=True)], LAYER_WIDTH.value, device)
 
 
 def _corners(piece: Piece, rows: int, columns: int | None) -> list[tuple[int, int]]:
