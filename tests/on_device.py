@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from sfao.optim import device_path
+from sfao.optim import choose_path, gate_path
 
-HAS_GPU = torch.cuda.is_available() and torch.cuda.get_device_capability() >= device_path.CAPABILITY
+HAS_GPU = torch.cuda.is_available() and torch.cuda.get_device_capability() >= choose_path.CAPABILITY
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
 
 
@@ -29,7 +29,7 @@ def interpreted() -> Iterator[None]:
 def gated_on(*devices: str) -> Iterator[None]:
     """Let gradients on these kinds of device be gated there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_path, "DEVICES", set(devices))
+        patch.setattr(gate_path, "DEVICES", set(devices))
         yield
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sfao.experiment.config import configure
 from sfao.experiment.run import Run
-from sfao.optim import device_path
+from sfao.optim import gate_path
 from tests.on_device import DEVICE
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -26,7 +26,7 @@ def test_a_diverged_run_says_so_and_leaves_a_record(tmp_path, digits, batch_size
 
 def test_the_record_is_that_of_a_run_on_the_host(tmp_path, digits, monkeypatch):
     on_device = run(digits, tmp_path / "device", lr=0.05)
-    monkeypatch.setattr(device_path, "DEVICES", set())
+    monkeypatch.setattr(gate_path, "DEVICES", set())
     on_host = run(digits, tmp_path / "host", lr=0.05)
     assert on_device.status == "done"
     assert on_device.decisions == on_host.decisions

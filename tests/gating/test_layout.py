@@ -1,7 +1,8 @@
 import torch
 from torch import nn
 
-from sfao.gating.layout import Layout, as_matrices, layouts
+from sfao.gating.layout import Layout, layouts
+from sfao.optim.host_path import as_matrices
 
 
 def of(module: nn.Module) -> list[Layout]:

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from sfao.gating.block import FullStack, OuterStack
+from sfao.gating.factored import _balance
 from sfao.gating.layout import Layout
-from sfao.gating.low_rank import balanced, low_rank
-from sfao.gating.stack import FullStack, OuterStack
+from sfao.gating.low_rank import low_rank
 
 LAYOUT = Layout(90, (99, 1))
 
@@ -39,7 +40,7 @@ def test_balanced_factors_have_one_length_and_the_same_product():
     left, right = 1e4 * torch.randn(3, 2, 5), 1e-4 * torch.randn(3, 2, 7)
     left[1, 0] = 0
     scales = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
-    one, two = balanced(left, right, scales)
+    one, two = _balance(left, right, scales)
     assert torch.allclose(one.norm(dim=2)[left.norm(dim=2) > 0], two.norm(dim=2)[left.norm(dim=2) > 0])
     assert torch.allclose(one.mT @ two, left.mT @ right * scales.float().view(-1, 1, 1), rtol=1e-4)
 
@@ -48,7 +49,7 @@ def test_balanced_factors_have_one_length_and_the_same_product():
 @pytest.mark.parametrize("rank", [1, 2, 4])
 def test_outer_products_stand_for_their_sum(examples, rank):
     deltas, inputs, ones = torch.randn(4, examples, 90), torch.randn(4, examples, 99), torch.ones(4, examples, 1)
-    outer, full = OuterStack.of(deltas, [inputs, ones]), FullStack([deltas.mT @ inputs, deltas.mT @ ones])
+    outer, full = OuterStack.make(deltas, [inputs, ones]), FullStack([deltas.mT @ inputs, deltas.mT @ ones])
     assert torch.allclose(outer.squares(), full.squares(), rtol=1e-5)
     scales = torch.rand(4, dtype=torch.float64)
     for one, two in zip(outer.matrices(scales), full.matrices(scales), strict=True):
@@ -63,6 +64,6 @@ def test_outer_products_stand_for_their_sum(examples, rank):
 def test_examples_that_repeat_lose_nothing():
     """The Gram matrix of the outer products is then singular."""
     delta, input_ = torch.randn(2, 1, 90), torch.randn(2, 1, 100)
-    outer = OuterStack.of(delta.repeat(1, 6, 1), [input_.repeat(1, 6, 1)])
+    outer = OuterStack.make(delta.repeat(1, 6, 1), [input_.repeat(1, 6, 1)])
     left, right = outer.factors(Layout(90, (100,)), 2)
     assert torch.allclose(left.mT @ right, 6 * delta.mT @ input_, atol=1e-4)

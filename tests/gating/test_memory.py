@@ -6,16 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from sfao.cost.filling import fill_memory
 from sfao.gating.factored import FactoredBlock
 from sfao.gating.layout import Layout
 from sfao.gating.low_rank import low_rank
-from sfao.gating.memory import Memory, make_block
+from sfao.gating.memory import Memory
+from sfao.gating.storage import Storage
 
 LINEAR = Layout(6, (9, 1))  # a Linear layer of 9 inputs and 6 outputs
 
 
-def memory(storage="dense", rank=1, dtype=torch.float32, capacity=10, layouts=(LINEAR,)) -> Memory:
-    blocks = [make_block(layout, storage, rank, dtype) for layout in layouts]
+def memory(storage="dense", rank=1, dtype="float32", capacity=10, layouts=(LINEAR,)) -> Memory:
+    blocks = [Storage(storage, rank, dtype).make(layout) for layout in layouts]
     return Memory(blocks, capacity, torch.Generator().manual_seed(0))
 
 
@@ -28,7 +30,11 @@ def gradient(seed: int, rank: int = 100, layout: Layout = LINEAR) -> list[Tensor
 
 
 def offer(memory: Memory, parts: list[Tensor | None], task=0, eviction="balanced", admit_below=1.0) -> bool:
-    return memory.offer(parts, norm(parts), task, eviction=eviction, admit_below=admit_below)
+    return memory.store_if_admitted(parts, norm(parts), task, eviction=eviction, admit_below=admit_below)
+
+
+def project(memory: Memory, parts, size: float, kind: str) -> None:
+    memory.products.project_(parts, size, kind, memory.slots)
 
 
 def norm(parts) -> float:
@@ -52,7 +58,7 @@ def flat(parts) -> Tensor:
 
 
 @pytest.mark.parametrize(("storage", "rank"), [("dense", 1), ("factored", 1), ("factored", 2), ("factored", 3)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("layouts", [(LINEAR,), (LINEAR, Layout(1, (5, 5)), Layout(8, (7,)))])
 class TestStorages:
     """What a memory computes must be what the directions it holds imply, whatever way it holds them."""
@@ -67,22 +73,22 @@ class TestStorages:
         held = self.filled(storage, rank, dtype, layouts)
         parts = [part for layout in layouts for part in gradient(99, layout=layout)]
         expected = torch.stack([direction(held, slot) @ flat(parts) for slot in range(7)])
-        assert torch.allclose(held.dots(parts), expected, rtol=1e-5, atol=1e-4)
+        assert torch.allclose(held.products.dots(parts), expected, rtol=1e-5, atol=1e-4)
         index = torch.tensor([5, 0, 3])
-        assert torch.allclose(held.dots(parts, index), expected[index], rtol=1e-5, atol=1e-4)
+        assert torch.allclose(held.products.dots(parts, index), expected[index], rtol=1e-5, atol=1e-4)
 
     def test_norms(self, storage, rank, dtype, layouts):
         held = self.filled(storage, rank, dtype, layouts)
         parts = [part for layout in layouts for part in gradient(99, layout=layout)]
         expected = torch.stack([1 / direction(held, slot).norm() for slot in range(7)])
-        assert torch.allclose(held.inverse_norms(parts), expected, rtol=1e-5)
+        assert torch.allclose(held.products.inverse_norms(parts), expected, rtol=1e-5)
 
     def test_filled_it_holds_different_unit_directions_and_as_many_bytes(self, storage, rank, dtype, layouts):
         held = self.filled(storage, rank, dtype, layouts)
-        held.fill(10, torch.device("cpu"))
+        fill_memory(held, 10, torch.device("cpu"))
         directions = torch.stack([direction(held, slot) for slot in range(10)])
         assert torch.allclose(
-            directions.norm(dim=1), torch.ones(10).double(), atol=1e-5 if dtype.itemsize > 2 else 0.01
+            directions.norm(dim=1), torch.ones(10).double(), atol=1e-5 if dtype == "float32" else 0.01
         )
         assert torch.linalg.matrix_rank(directions) == 10
         by_offers = self.filled(storage, rank, dtype, layouts)
@@ -90,14 +96,14 @@ class TestStorages:
             offer(by_offers, [part for layout in layouts for part in gradient(seed, layout=layout)])
         assert (len(held), held.bytes) == (len(by_offers), by_offers.bytes)
         parts = [part for layout in layouts for part in gradient(99, layout=layout)]
-        assert torch.allclose(held.dots(parts), directions @ flat(parts), rtol=1e-5, atol=1e-4)
-        held.project_(parts, norm(parts), "span")
+        assert torch.allclose(held.products.dots(parts), directions @ flat(parts), rtol=1e-5, atol=1e-4)
+        project(held, parts, norm(parts), "span")
         assert (directions @ flat(parts)).abs().max() < 1e-3
 
     def test_projection_is_exact_for_what_is_stored(self, storage, rank, dtype, layouts):
         held = self.filled(storage, rank, dtype, layouts)
         parts = [part for layout in layouts for part in gradient(99, layout=layout)]
-        held.project_(parts, norm(parts), "span")
+        project(held, parts, norm(parts), "span")
         assert norm(parts) > 1
         for slot in range(7):
             stored = direction(held, slot)
@@ -110,7 +116,7 @@ class TestStorages:
         sizes = [part.numel() for part in parts]
         parts[0] = None
         for _ in range(2):  # the second time with everything cached
-            held.project_(parts, norm(parts), "span")
+            project(held, parts, norm(parts), "span")
         active = [(slot, direction(held, slot).split(sizes)[1:]) for slot in range(7)]
         for _, rest in active:
             along = torch.cat(rest) @ flat(parts[1:])
@@ -120,9 +126,9 @@ class TestStorages:
         held = self.filled(storage, rank, dtype, layouts)
         parts = [part for layout in layouts for part in gradient(99, layout=layout)]
         fresh = [part.clone() for part in parts]
-        held.project_([None, *(part.clone() for part in parts[1:])], 1.0, "span")
-        held.project_(parts, norm(parts), "span")
-        self.filled(storage, rank, dtype, layouts).project_(fresh, norm(fresh), "span")
+        project(held, [None, *(part.clone() for part in parts[1:])], 1.0, "span")
+        project(held, parts, norm(parts), "span")
+        project(self.filled(storage, rank, dtype, layouts), fresh, norm(fresh), "span")
         assert torch.equal(flat(parts), flat(fresh))
 
 
@@ -134,7 +140,7 @@ def test_a_small_part_of_a_direction_counts_in_full_when_the_rest_is_frozen(kind
     for bias in biases:
         offer(held, [torch.randn(6, 9), scale * bias[:, None]])
     update = -biases.sum(0)[:, None] + 0.1 * torch.randn(6, 1)
-    held.project_([None, update], float(update.norm()), kind)
+    project(held, [None, update], float(update.norm()), kind)
     along = biases / biases.norm(dim=1, keepdim=True) @ update[:, 0] / update.norm()
     assert along.min() >= -1e-5
     assert kind == "cone" or along.abs().max() <= 1e-5
@@ -146,17 +152,18 @@ def test_directions_that_are_zero_in_the_active_parameters_constrain_nothing():
     offer(held, [weight, torch.zeros(6, 1)])
     offer(held, [torch.zeros(6, 9), bias])
     against = [-weight, None]
-    cosines = held.extreme_cosines(against, norm(against), held.dots(against), slice(None), "signed")
+    cosines = held.products.extreme_cosines(against, norm(against), held.products.dots(against), slice(None), "signed")
     assert cosines == (pytest.approx(-1), pytest.approx(-1))
     alone = [None, bias]
     index = torch.tensor([0])
-    assert held.extreme_cosines(alone, norm(alone), held.dots(alone, index), index, "signed") == (1.0, 1.0)
+    dots = held.products.dots(alone, index)
+    assert held.products.extreme_cosines(alone, norm(alone), dots, index, "signed") == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 1001])
 @pytest.mark.parametrize("count", [1, 2, 7])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_products_are_the_same_on_any_number_of_cores(threads, size, count, dtype):
     held = memory(dtype=dtype, layouts=(Layout(1, (size,)),))
     for _ in range(count):
@@ -166,7 +173,7 @@ def test_products_are_the_same_on_any_number_of_cores(threads, size, count, dtyp
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        dots = held.dots([gradient])
+        dots = held.products.dots([gradient])
         held.blocks[0].subtract_([update], weights)
     finally:
         torch.set_num_threads(before)
@@ -204,9 +211,9 @@ def test_single_example_gradients_of_a_linear_layer_are_stored_exactly():
 
 
 def test_factors_are_used_only_where_they_are_smaller():
-    assert make_block(Layout(256, (784, 1)), "factored", 1, torch.float32).kind == "factored"
-    assert make_block(Layout(1, (64, 64)), "factored", 1, torch.float32).kind == "dense"
-    assert make_block(Layout(4, (4, 1)), "factored", 3, torch.float32).kind == "dense"
+    assert Storage("factored", 1, "float32").make(Layout(256, (784, 1))).kind == "factored"
+    assert Storage("factored", 1, "float32").make(Layout(1, (64, 64))).kind == "dense"
+    assert Storage("factored", 3, "float32").make(Layout(4, (4, 1))).kind == "dense"
 
 
 def test_bytes_are_one_copy_of_the_directions():
@@ -216,7 +223,7 @@ def test_bytes_are_one_copy_of_the_directions():
         offer(held, gradient(seed))
     assert held.bytes == 4 * 60 * 4
     assert memory("factored", capacity=4).blocks[0].bytes_per_direction == (6 + 10) * 4
-    half = memory(dtype=torch.bfloat16, capacity=4)
+    half = memory(dtype="bfloat16", capacity=4)
     for seed in range(9):
         offer(half, gradient(seed))
     assert half.bytes == 4 * 60 * 2
@@ -247,7 +254,7 @@ def test_a_failure_leaves_the_memory_as_it_was():
         offer(held, gradient(seed))
     before, state = [direction(held, slot) for slot in range(3)], held.state_dict()
     expected = gradient(9)
-    held.project_(expected, norm(expected), "span")
+    project(held, expected, norm(expected), "span")
     with pytest.raises(KeyboardInterrupt):
         offer_and_fail(held, range(10, 20), KeyboardInterrupt)
     assert all(torch.equal(direction(held, slot), before[slot]) for slot in range(3))
@@ -256,7 +263,7 @@ def test_a_failure_leaves_the_memory_as_it_was():
     assert again["offered"] == state["offered"]
     assert torch.equal(again["generator"], state["generator"])
     parts = gradient(9)
-    held.project_(parts, norm(parts), "span")
+    project(held, parts, norm(parts), "span")
     assert torch.equal(flat(parts), flat(expected))
 
 
@@ -273,10 +280,10 @@ def test_a_failure_gives_back_what_was_reserved():
 def test_new_parameters_join_with_zeros():
     held = memory()
     offer(held, gradient(0))
-    held.add_block(make_block(Layout(1, (5,)), "dense", 1, torch.float32))
+    held.add_block(Storage("dense", 1, "float32").make(Layout(1, (5,))))
     parts = [*gradient(1), torch.randn(1, 5)]
     expected = direction(held, 0)[:60] @ flat(gradient(1))
-    assert torch.allclose(held.dots(parts), expected, atol=1e-5)
+    assert torch.allclose(held.products.dots(parts), expected, atol=1e-5)
     offer(held, parts)
     assert len(held) == 2
 
@@ -287,11 +294,11 @@ def test_the_gram_matrix_is_recomputed_only_where_slots_changed():
     for seed in range(12):
         offer(held, gradient(seed), task=seed // 4)
         probe = gradient(100 + seed)
-        held.project_(probe, norm(probe), "span")
-        fresh = Memory.from_state_dict(held.state_dict(), held.layouts, torch.device("cpu"))
+        project(held, probe, norm(probe), "span")
+        fresh = Memory.from_state_dict(held.state_dict(), held.products.layouts, torch.device("cpu"))
         fresh.to(torch.device("cpu"))  # forgets what was computed
         again = gradient(100 + seed)
-        fresh.project_(again, norm(again), "span")
+        project(fresh, again, norm(again), "span")
         assert torch.allclose(flat(probe), flat(again), atol=1e-5)
 
 
@@ -303,11 +310,11 @@ def test_a_loaded_memory_projects_bit_for_bit_however_it_came_to_be(storage):
     for task, count in enumerate((97, 53)):
         for seed in range(count):
             offer(held, gradient(1000 * task + seed, 1, layout), task)
-        held.project_(gradient(5000, layout=layout), 1.0, "span")
-    loaded = Memory.from_state_dict(held.state_dict(), held.layouts, torch.device("cpu"))
+        project(held, gradient(5000, layout=layout), 1.0, "span")
+    loaded = Memory.from_state_dict(held.state_dict(), held.products.layouts, torch.device("cpu"))
     one, two = ([part.double() for part in gradient(6000, layout=layout)] for _ in range(2))
-    held.project_(one, norm(one), "span")
-    loaded.project_(two, norm(two), "span")
+    project(held, one, norm(one), "span")
+    project(loaded, two, norm(two), "span")
     assert torch.equal(flat(one), flat(two))
 
 
@@ -316,13 +323,13 @@ def test_a_memory_knows_when_nothing_is_left():
     held = memory(capacity=20, layouts=(small,))
     for _ in range(8):
         offer(held, gradient(0, layout=small))  # as many as there are parameters and more, but all the same
-        assert not held.spans_everything
+        assert not held.products.spans_everything
     for seed in range(6):
         offer(held, gradient(seed, layout=small))
-    assert held.spans_everything
+    assert held.products.spans_everything
 
 
 @pytest.mark.parametrize("count", [0, 11])
 def test_it_is_not_filled_beyond_its_capacity(count):
     with pytest.raises(ValueError, match="`count` must be from 1 to the capacity"):
-        memory().fill(count, torch.device("cpu"))
+        fill_memory(memory(), count, torch.device("cpu"))

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sfao.gating.layout import Layout
-from sfao.gating.memory import Memory, make_block
+from sfao.gating.memory import Memory
 from sfao.gating.projection import Cone, Sequential, Span
+from sfao.gating.storage import Storage
 from sfao.optim.reference import one_after_the_other, onto_complement_of_span, onto_cone
 
 dimensions = st.integers(1, 24)
@@ -19,19 +20,19 @@ def randn(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def memory_of(directions: Tensor, storage: str = "dense", dtype: torch.dtype = torch.float32) -> Memory:
+def memory_of(directions: Tensor, storage: str = "dense", dtype: str = "float32") -> Memory:
     """A memory that holds these vectors as the directions of one parameter."""
     layout = Layout(1, (directions.shape[1],))
-    memory = Memory([make_block(layout, storage, 1, dtype)], max(len(directions), 1), torch.Generator())
+    memory = Memory([Storage(storage, 1, dtype).make(layout)], max(len(directions), 1), torch.Generator())
     for direction in directions:
         norm = float(direction.double().norm())
-        memory.offer([direction[None]], norm, 0, eviction="fifo", admit_below=1.0)
+        memory.store_if_admitted([direction[None]], norm, 0, eviction="fifo", admit_below=1.0)
     return memory
 
 
 def projected(memory: Memory, gradient: Tensor, kind: str = "span") -> Tensor:
     update = gradient.clone()[None]
-    memory.project_([update], float(gradient.double().norm()), kind)
+    memory.products.project_([update], float(gradient.double().norm()), kind, memory.slots)
     return update[0]
 
 
@@ -62,7 +63,7 @@ def test_nothing_is_left_when_the_memory_spans_everything(size, seed):
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_two_hundred_nearly_dependent_directions(spread, dtype):
     memory = memory_of(nearly_dependent(200, 3000, spread, seed=3), dtype=dtype)
     gradient = randn(3000, seed=4) + 20 * held(memory)[0].float()

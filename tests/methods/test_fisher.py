@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from sfao.methods.fisher import batch_fisher, exact_fisher, plain_layers
+from sfao.methods.fisher import batch_fisher, exact_fisher
 from sfao.methods.task_view import TaskView
 from sfao.models import build_model, wide_resnet
 
@@ -58,22 +58,13 @@ def networks():
 
 @pytest.mark.parametrize("name", list(networks()))
 def test_exact_is_the_mean_of_squared_gradients_of_examples(name, monkeypatch):
-    monkeypatch.setattr("sfao.methods.fisher.CHUNK_VALUES", 20000)  # some networks in several chunks
+    monkeypatch.setattr("sfao.optim.consolidation.gradients.CHUNK_VALUES", 20000)  # some networks in several chunks
     model, data = networks()[name], batches()
     parameters = list(model.parameters())
     expected = one_by_one(model, data, parameters)
     for found, wanted in zip(exact_fisher(model, data, parameters), expected, strict=True):
         assert not found.requires_grad
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-8)
-
-
-def test_only_plain_layers_take_the_short_way():
-    found = networks()
-    image = torch.randn(1, 1, 4, 4)
-    assert len(plain_layers(found["mlp"], image)) == 3
-    assert len(plain_layers(found["cnn"], image)) == 4
-    assert plain_layers(found["odd"], image) == [found["odd"][0], found["odd"][4]]
-    assert plain_layers(found["shared"], image) == [found["shared"].head]
 
 
 @pytest.mark.parametrize("measure", [exact_fisher, batch_fisher])

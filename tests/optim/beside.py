@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sfao import SFAO, Decision, layer_groups
+from sfao.optim.device_path import DevicePath
 from sfao.optim.reference import ReferenceSFAO
 from tests.on_device import DEVICE, gated_on
 
@@ -91,7 +92,7 @@ class Beside:
         with gated_on():
             self.host.step()
         self.device.step()
-        assert self.device.gate._path is not None, "not gated on the device"
+        assert isinstance(self.device.gate._path, DevicePath), "not gated on the device"
         decisions = self.device.last_decisions
         assert decisions == self.host.last_decisions
         assert_close(self.device.last_cosines, self.host.last_cosines)

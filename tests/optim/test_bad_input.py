@@ -38,7 +38,7 @@ BAD_DESCENT = [
     ({"momentum": 1.0}, "`momentum` must be in [0, 1), got 1.0"),
     ({"momentum": -0.5}, "`momentum` must be a finite number of at least 0, got -0.5"),
     ({"weight_decay": -1}, "`weight_decay` must be a finite number of at least 0, got -1"),
-    ({"momentum_form": "nag"}, "`momentum_form` must be one of ema, heavy_ball, got 'nag'"),
+    ({"momentum_form": "nag"}, "`momentum_form` must be one of heavy_ball, ema, got 'nag'"),
 ]
 
 

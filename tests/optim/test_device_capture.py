@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sfao import SFAO, Gate, layer_groups
-from sfao.optim import device_path, gate, gated_layers
-from sfao.optim.gradients import NonFiniteGradient
+from sfao.optim import gate_path
+from sfao.optim.gate_path import NonFiniteGradient
 from tests.on_device import DEVICE, HAS_GPU, gated_on
 from tests.optim.beside import EVERY, PROJECT, Beside, Layers, flat, made_up, remembering
 
@@ -27,8 +27,7 @@ LIVELY = {"accept_above": 0.6, "discard_below": 0.3}
 def capturing():
     with pytest.MonkeyPatch.context() as patch:
         if not HAS_GPU:
-            for module in (device_path, gated_layers, gate):
-                patch.setattr(module, "is_capturing", lambda: True)
+            patch.setattr(gate_path, "is_capturing", lambda: True)
         yield
 
 

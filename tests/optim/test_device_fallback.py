@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from sfao.optim import device_path
+from sfao.optim import choose_path, gate_path
+from sfao.optim.host_path import HostPath, read_gradient
 from tests.on_device import DEVICE, gated_on, kernels
 from tests.optim.beside import PROJECT, Beside, flat, made_up
 
@@ -16,14 +17,14 @@ pytestmark = pytest.mark.usefixtures("_on_device")
 
 @pytest.fixture(autouse=True)
 def _nothing_known_of_devices():
-    device_path._lacking.cache_clear()
+    choose_path._find_lack.cache_clear()
     yield
-    device_path._lacking.cache_clear()
+    choose_path._find_lack.cache_clear()
 
 
 def without_triton(monkeypatch) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(device_path, "find_spec", lambda name: None if name == "triton" else found(name))
+    monkeypatch.setattr(choose_path, "find_spec", lambda name: None if name == "triton" else found(name))
 
 
 def fallen_back(reason: str, dtype: torch.dtype = torch.float32, **options) -> Beside:
@@ -39,7 +40,7 @@ def fallen_back(reason: str, dtype: torch.dtype = torch.float32, **options) -> B
             with gated_on():
                 beside.host.step()
             beside.device.step()
-            assert beside.device.gate._path is None
+            assert isinstance(beside.device.gate._path, HostPath)
             assert beside.device.last_decisions == beside.host.last_decisions
             updates = (flat(m.parameters(), grad=True) for m in (beside.host_model, beside.device_model))
             assert torch.allclose(*updates, atol=1e-6)
@@ -78,18 +79,18 @@ def test_what_is_not_in_the_way_any_more(monkeypatch):
     with monkeypatch.context() as patch:
         without_triton(patch)
         beside = fallen_back("Triton is not installed")
-        device_path._lacking.cache_clear()
+        choose_path._find_lack.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         beside.step(made_up(beside.host_model, 0, 200))
     assert beside.device.counts["a"]["project"] == 4
     without_triton(monkeypatch)
-    device_path._lacking.cache_clear()
+    choose_path._find_lack.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         beside.give([None, *made_up(beside.host_model, 0, 201)[1:]])
         beside.device.step()
-    assert beside.device.gate._path is None
+    assert isinstance(beside.device.gate._path, HostPath)
     assert beside.device.counts["a"]["project"] == 5
 
 
@@ -97,33 +98,33 @@ def found_with(*gradients: torch.Tensor):
     beside = Beside(nn.Linear(3, 2), **PROJECT)
     beside.device_model.weight.grad, beside.device_model.bias.grad = None, None
     layer = beside.device.gate.layers[0]
-    return [(layer, layer.gradient(list(gradients)))]
+    return [(layer, read_gradient(layer, list(gradients)))]
 
 
 def test_several_devices():
     found = found_with(torch.ones(2, 3, device=DEVICE), torch.ones(2, device="meta"))
     here = torch.ones(1, device=DEVICE).device
-    assert device_path.obstacle(found) == f"the gradients are on several devices ({here}, meta)"
+    assert choose_path.find_obstacle(found) == f"the gradients are on several devices ({here}, meta)"
 
 
 def test_nothing_to_gate_on_a_device():
-    assert device_path.obstacle([]) == ""
-    assert device_path.obstacle(found_with(torch.ones(2, 3, device="meta"), None)) == ""
+    assert choose_path.find_obstacle([]) == ""
+    assert choose_path.find_obstacle(found_with(torch.ones(2, 3, device="meta"), None)) == ""
 
 
 def test_an_old_gpu(monkeypatch):
-    monkeypatch.setattr(device_path, "_failing", lambda device: None)
+    monkeypatch.setattr(choose_path, "_find_failure", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert device_path._lacking(torch.device("cuda", 3)) == "its compute capability is below 8.0"
+    assert choose_path._find_lack(torch.device("cuda", 3)) == "its compute capability is below 8.0"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
-    assert device_path._lacking(torch.device("cuda", 4)) is None
+    assert choose_path._find_lack(torch.device("cuda", 4)) is None
 
 
 def test_a_cpu_is_no_device(monkeypatch):
-    monkeypatch.setattr(device_path, "DEVICES", {"cuda"})
+    monkeypatch.setattr(gate_path, "DEVICES", {"cuda"})
     beside = Beside(nn.Linear(3, 2), **PROJECT)
     beside.give(made_up(beside.host_model, 0, 0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         beside.host.step()
-    assert beside.host.gate._path is None
+    assert isinstance(beside.host.gate._path, HostPath)

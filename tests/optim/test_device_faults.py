@@ -8,7 +8,7 @@ import torch
 
 from sfao import Gate, layer_groups
 from sfao.optim import device_path
-from sfao.optim.gradients import NonFiniteGradient
+from sfao.optim.gate_path import NonFiniteGradient
 from tests.on_device import DEVICE
 from tests.optim.beside import PROJECT, Beside, Layers, flat, made_up, remembering
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sfao import Decision
-from sfao.optim import device_path
+from sfao.optim import choose_path, device_path
 from tests.on_device import kernels
 from tests.optim.beside import EVERY, PROJECT, Beside, Layers, flat, made_up, remembering
 
@@ -61,7 +61,7 @@ def test_momentum_and_decay(form):
 
 def test_everything_is_launched_on_the_device_of_the_gradients(monkeypatch):
     """Triton launches on the current device, which need not be the one that the model is on."""
-    assert device_path.current(torch.device("cuda", 3)).idx == 3
+    assert device_path.make_current(torch.device("cuda", 3)).idx == 3
     beside = remembering(nn.Linear(5, 4), samples=2, **LIVELY)
     made_current, launched = [], []
 
@@ -78,9 +78,10 @@ def test_everything_is_launched_on_the_device_of_the_gradients(monkeypatch):
         launched.append(list(made_current))
         return launch(kernel, grid)
 
-    monkeypatch.setattr(device_path, "current", current)
+    monkeypatch.setattr(device_path, "make_current", current)
+    monkeypatch.setattr(choose_path, "make_current", current)
     monkeypatch.setattr(launcher, "__getitem__", recorded)
-    device_path._lacking.cache_clear()
+    choose_path._find_lack.cache_clear()
     stepped(beside, steps=2)
     device = beside.device_model.weight.device
     assert launched

@@ -106,7 +106,7 @@ def test_a_step_that_failed_leaves_nothing_behind():
     """A gradient hidden by a discard, then an error inside step(): the next step must see its own gradients."""
     model, optimizer, gate = attached("sgd", accept_above=1, discard_below=1)
     loss(model(task(1)[0][0]), task(1)[0][1]).backward()
-    gate._apply_and_hide()  # the step before failed here, after the gate
+    gate._attachment._apply_and_hide()  # the step before failed here, after the gate
     assert all(p.grad is None for p in model.parameters())
     for group in gate.param_groups:
         group.update(accept_above=1, discard_below=-1)

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from sfao.cost.cases import Subject
+from sfao.cost.filling import fill_memory
 from sfao.cost.measuring import Effort, Step, timed, wait_for
 from sfao.cost.training import THRESHOLDS, Setting, training_step
 from sfao.cost.work import Holding, Pace, Shapes, layer_work
 from sfao.gating.layout import Layout, layouts
-from sfao.gating.memory import make_block
-from sfao.gating.options import MEMORY_DTYPES
+from sfao.gating.storage import MEMORY_DTYPES, Storage
 from sfao.optim.gate import Gate
 
 #: Bytes of directions that a layer made up for this holds at most, and entries it works on at least.
@@ -94,7 +94,7 @@ def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) 
         discard_below=THRESHOLDS["project"]["discard_below"],
     )
     for number, layer in enumerate(gate.layers):
-        layer.memory.fill(holding.capacity, device, seed=number)
+        fill_memory(layer.memory, holding.capacity, device, seed=number)
 
     def step() -> None:
         gate.apply()
@@ -117,7 +117,7 @@ def _largest(layers: Sequence[Shapes], holding: Holding) -> dict[str, Layout]:
     """The largest matrix of each kind of block that there is, or one wide enough to be timed."""
     found: dict[str, Layout] = {}
     for layout in (layout for shapes in layers for layout in layouts(shapes)):
-        kind = make_block(layout, holding.storage, holding.rank, MEMORY_DTYPES[holding.memory_dtype]).kind
+        kind = Storage(holding.storage, holding.rank, holding.memory_dtype).make(layout).kind
         if kind not in found or layout.size > found[kind].size:
             found[kind] = layout
     return {kind: _widened(layout, -(-LEAST_ENTRIES // holding.capacity)) for kind, layout in found.items()}

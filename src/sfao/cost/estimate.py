@@ -10,7 +10,7 @@ from sfao.cost.work import Holding, layer_work
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import GateOptions
 from sfao.optim.layers import layer_groups
-from sfao.optim.planning import planned_options
+from sfao.optim.planning import plan_options
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def chosen_holding(
     of: Subject, options: GateOptions, memory_budget: str | int | None
 ) -> tuple[Holding, MemoryPlan | None]:
     """How the directions will be held; a ValueError for an option that breaks its rule."""
-    chosen, plan = planned_options(layer_groups(of.outline()), memory_budget, options)
+    chosen, plan = plan_options(layer_groups(of.outline()), memory_budget, options)
     names = ("capacity", "storage", "rank", "memory_dtype", "samples")
     return Holding(**{name: chosen[name] for name in names}), plan
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfao.gating.budget import bytes_per_direction
 from sfao.gating.layout import Layout, layouts
+from sfao.gating.storage import Storage
 
 FLOAT64 = 8
 
@@ -24,7 +24,7 @@ def held_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage: str, ra
         of_layer = layer_layouts(group)
         if not of_layer:
             continue
-        directions += capacity * bytes_per_direction(of_layer, storage, rank, dtype)
+        directions += capacity * Storage(storage, rank, dtype).bytes_per_direction(of_layer)
         spanned = min(capacity, sum(layout.size for layout in of_layer))
         # Inverse norms, Gram matrix, scaled eigenvectors.
         workspace += FLOAT64 * capacity * (1 + capacity + spanned)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sfao.cost.cases import Case, Storage, Subject, subject
+from sfao.cost.filling import fill_memory
 from sfao.cost.measuring import Step
 from sfao.cost.released import ReleasedLoop
 from sfao.optim.layers import layer_groups
@@ -112,7 +113,7 @@ def full_optimizer(
         memory_dtype=storage.dtype,
     )
     for number, layer in enumerate(optimizer.gate.layers):
-        layer.memory.fill(directions, device, seed=number)
+        fill_memory(layer.memory, directions, device, seed=number)
     return optimizer
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sfao.gating.layout import layouts
-from sfao.gating.memory import SMALL_WORK, make_block
-from sfao.gating.options import MEMORY_DTYPES
+from sfao.gating.products import SMALL_WORK
+from sfao.gating.storage import Storage
 
 Shapes = Sequence[tuple[int, ...]]
 #: By kind of block: bytes of directions read by dense ones, floating-point operations of factored ones.
@@ -57,7 +57,7 @@ def layer_work(shapes: Shapes, holding: Holding) -> dict[str, float]:
         passes += holding.samples
     work: dict[str, float] = {}
     for layout in of_layer:
-        block = make_block(layout, holding.storage, holding.rank, MEMORY_DTYPES[holding.memory_dtype])
+        block = Storage(holding.storage, holding.rank, holding.memory_dtype).make(layout)
         an_entry = block.dtype.itemsize if block.kind == "dense" else 2 * holding.rank
         work[block.kind] = work.get(block.kind, 0.0) + passes * layout.size * an_entry
     return work

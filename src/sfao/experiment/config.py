@@ -53,7 +53,7 @@ class RunConfig(BaseModel):
     model: ModelConfig
     lr: float = Field(1e-3, gt=0)
     momentum: float = Field(0.0, ge=0, lt=1)
-    momentum_form: Literal["ema", "heavy_ball"] = "ema"
+    momentum_form: Literal["heavy_ball", "ema"] = "heavy_ball"
     weight_decay: float = Field(0.0, ge=0)
     batch_size: int = Field(32, ge=1)
     epochs: int = Field(2, ge=1)

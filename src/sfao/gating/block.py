@@ -1,23 +1,131 @@
-"""What the two storages of a block share: slots in the first dimension of a few tensors."""
+"""What storages share: slots in the first dimension of a few tensors, and the gradients that go into them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sfao.gating.layout import Layout
-from sfao.gating.stack import Matrices, Stack
+from sfao.gating.low_rank import low_rank, low_rank_product
 
 ALL = slice(None)
 #: What a kernel that loads several entries at once wants an address to be a multiple of.
 ALIGNED_BYTES = 16
+#: The gradients of a block, one matrix per parameter; None for a parameter without a gradient.
+Matrices = Sequence[Tensor | None]
+
+
+class Stack(ABC):
+    """Gradients of a block, numbered in the first dimension; a parameter has one in all of them or in none."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """True if no parameter has a gradient."""
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """Return squared norms, in float64."""
+
+    @abstractmethod
+    def matrices(self, scales: Tensor) -> list[Tensor | None]:
+        """Return (number x rows x columns) for each parameter, each gradient times its scale."""
+
+    @abstractmethod
+    def factors(self, layout: Layout, rank: int) -> tuple[Tensor, Tensor]:
+        """Return the best factors of this rank: left (number x rank x rows) and right (number x rank x width)."""
+
+    @abstractmethod
+    def select(self, numbers: Tensor) -> "Stack":
+        """Return the gradients of these numbers."""
+
+
+@dataclass(frozen=True)
+class FullStack(Stack):
+    """The gradients as they are."""
+
+    gradients: Matrices
+
+    @property
+    def is_empty(self) -> bool:
+        return all(gradient is None for gradient in self.gradients)
+
+    def squares(self) -> Tensor:
+        norms = [
+            torch.linalg.vector_norm(gradient.flatten(1), dim=1, dtype=torch.float64)
+            for gradient in self.gradients
+            if gradient is not None
+        ]
+        return torch.stack(norms).square().sum(0)
+
+    def matrices(self, scales: Tensor) -> list[Tensor | None]:
+        return [None if gradient is None else gradient * _spread(gradient, scales) for gradient in self.gradients]
+
+    def factors(self, layout: Layout, rank: int) -> tuple[Tensor, Tensor]:
+        known = next(gradient for gradient in self.gradients if gradient is not None)
+        filled = [
+            known.new_zeros(len(known), layout.rows, columns) if gradient is None else gradient
+            for gradient, columns in zip(self.gradients, layout.columns, strict=True)
+        ]
+        return low_rank(torch.cat(filled, dim=2), rank)
+
+    def select(self, numbers: Tensor) -> "FullStack":
+        return FullStack([None if gradient is None else gradient[numbers] for gradient in self.gradients])
+
+
+@dataclass(frozen=True)
+class OuterStack(Stack):
+    """Gradients of a Linear layer as sums of outer products, one per example: its output's gradient and its input."""
+
+    #: (number x examples x rows)
+    deltas: Tensor
+    #: (number x examples x columns) of each parameter; those of a bias are ones
+    inputs: Sequence[Tensor]
+    #: Inner products between the examples, in float64: norms and factors need nothing larger
+    gram_of_deltas: Tensor
+    gram_of_inputs: Tensor
+
+    @property
+    def is_empty(self) -> bool:
+        return False
+
+    @staticmethod
+    def make(deltas: Tensor, inputs: Sequence[Tensor]) -> "OuterStack":
+        right = torch.cat(list(inputs), dim=2).double()
+        left = deltas.double()
+        return OuterStack(deltas, inputs, left @ left.mT, right @ right.mT)
+
+    def squares(self) -> Tensor:
+        # Rounding can leave a sum that cancels below zero.
+        return (self.gram_of_deltas * self.gram_of_inputs).sum((1, 2)).clamp(min=0)
+
+    def matrices(self, scales: Tensor) -> list[Tensor | None]:
+        deltas = self.deltas * _spread(self.deltas, scales)
+        return [deltas.mT @ inputs for inputs in self.inputs]
+
+    def factors(self, layout: Layout, rank: int) -> tuple[Tensor, Tensor]:
+        left, right, examples = self.deltas, torch.cat(list(self.inputs), dim=2), self.deltas.shape[1]
+        if examples > rank:
+            return low_rank_product(left, right, rank, self.gram_of_deltas, self.gram_of_inputs)
+        missing = (0, 0, 0, rank - examples)
+        return pad(left, missing), pad(right, missing)
+
+    def select(self, numbers: Tensor) -> "OuterStack":
+        inputs = [inputs[numbers] for inputs in self.inputs]
+        return OuterStack(self.deltas[numbers], inputs, self.gram_of_deltas[numbers], self.gram_of_inputs[numbers])
+
+
+def _spread(gradients: Tensor, scales: Tensor) -> Tensor:
+    return scales.to(gradients.dtype).view(-1, 1, 1)
 
 
 class Block(ABC):
-    """The stored directions of the parameters of one matrix, a slot a direction.
+    """The stored directions of the parameters of one matrix, one slot per direction.
 
     Every method that takes gradients leaves out the parameters whose gradient is None: frozen or unused
     parameters take no part in inner products. At least one must have a gradient.
@@ -31,17 +139,32 @@ class Block(ABC):
         self.count = 0
         self._set_tensors([torch.empty(0, *shape, dtype=dtype, device="cpu") for shape in self.slot_shapes()])
 
+    @classmethod
+    @abstractmethod
+    def make(cls, layout: Layout, dtype: torch.dtype, rank: int) -> "Block":
+        """Return an empty block; of another kind where this one would not save memory."""
+
+    @classmethod
+    @abstractmethod
+    def make_like(cls, layout: Layout, tensors: Sequence[Tensor]) -> Self:
+        """Return an empty block that can hold what another one held in `tensors`."""
+
+    @classmethod
+    @abstractmethod
+    def describe(cls, rank: int) -> str:
+        """Return the kind in words, with the rank if it has one."""
+
     @abstractmethod
     def slot_shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of what one direction takes in each of `tensors`."""
+        """Return the shapes of what one direction takes in each of `tensors`."""
 
     @abstractmethod
     def encode(self, gradients: Stack, scales: Tensor) -> list[Tensor]:
-        """What slots hold for these gradients, each times its scale."""
+        """Return what slots hold for these gradients, each times its scale."""
 
     @abstractmethod
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
-        """Inner products of the gradients with all directions, or with those of `index`."""
+        """Return inner products of the gradients with all directions, or with those of `index`."""
 
     @abstractmethod
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
@@ -49,11 +172,24 @@ class Block(ABC):
 
     @abstractmethod
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
-        """Squared norms in float64 of the directions in `slots`, over active parameters."""
+        """Return squared norms in float64 of the directions in `slots`, over active parameters."""
 
     @abstractmethod
     def gram(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
-        """Inner products in float64 of the directions in `slots` with all of them, over active parameters."""
+        """Return inner products in float64 of the directions in `slots` with all of them, over active parameters."""
+
+    @abstractmethod
+    def scale_(self, factors: Tensor) -> None:
+        """Multiply each direction held by its factor."""
+
+    @abstractmethod
+    def reorder(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
+        """Return the directions held for gradients with `before` channels last as for those with `after`."""
+
+    @property
+    @abstractmethod
+    def kernel_tensors(self) -> tuple[Tensor | None, list[Tensor]] | None:
+        """Left factors and right factors, or no left and rows, as the kernels read them; None if they cannot."""
 
     @property
     def bytes(self) -> int:
@@ -63,22 +199,22 @@ class Block(ABC):
     def bytes_per_direction(self) -> int:
         return sum(prod(shape) * self.dtype.itemsize for shape in self.slot_shapes())
 
-    def write(self, slots: Sequence[int], gradients: Stack, scales: Tensor) -> None:
+    def store(self, slots: Sequence[int], gradients: Stack, scales: Tensor) -> None:
         """Store the gradients, each times its scale, as the directions of `slots`; zero where there is none."""
         if gradients.is_empty:
-            self.put(slots, [tensor.new_zeros(len(slots), *shape) for tensor, shape in self._slots()])
+            self.set_slots(slots, [tensor.new_zeros(len(slots), *shape) for tensor, shape in self._slots()])
         else:
-            self.put(slots, self.encode(gradients, scales))
+            self.set_slots(slots, self.encode(gradients, scales))
 
-    def put(self, slots: Sequence[int], values: Sequence[Tensor]) -> None:
+    def set_slots(self, slots: Sequence[int], values: Sequence[Tensor]) -> None:
         first, end = slots[0], slots[0] + len(slots)
         in_a_row = list(slots) == list(range(first, end))
         for tensor, value in zip(self.tensors, values, strict=True):
             tensor[slice(first, end) if in_a_row else torch.tensor(slots, device=tensor.device)] = value.to(tensor)
         self.resize(max(self.count, *(slot + 1 for slot in slots)))
 
-    def get(self, slot: int) -> list[Tensor]:
-        """A copy of one slot, as `put` takes it."""
+    def copy_slot(self, slot: int) -> list[Tensor]:
+        """Return a copy of one slot, as `set_slots` takes it."""
         return [tensor[slot : slot + 1].clone() for tensor in self.tensors]
 
     def resize(self, count: int) -> None:
@@ -93,21 +229,13 @@ class Block(ABC):
             new[: self.count] = old
         self._set_tensors(grown)
 
-    @abstractmethod
-    def scale_(self, factors: Tensor) -> None:
-        """Multiply each direction held by its factor."""
-
     def to(self, device: torch.device) -> None:
         self._set_tensors([tensor.to(device) for tensor in self.tensors])
 
-    @abstractmethod
-    def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
-        """The directions held, arranged for gradients with `before` channels last, for those with `after`."""
-
     def arrange(self, before: Sequence[int], after: Sequence[int]) -> None:
-        """Hold them so."""
+        """Hold the directions in the order of gradients with `after` channels last."""
         slots = len(self.tensors[0])
-        self._set_tensors(self.arranged(before, after))
+        self._set_tensors(self.reorder(before, after))
         self.reserve(slots)
 
     def load(self, tensors: Sequence[Tensor], device: torch.device) -> None:

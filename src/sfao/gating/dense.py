@@ -1,13 +1,12 @@
-"""Directions as rows of a matrix, one matrix a parameter."""
+"""Directions as rows of a matrix, one matrix per parameter."""
 
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block
-from sfao.gating.layout import reordered
-from sfao.gating.stack import Matrices, Stack
+from sfao.gating.block import ALL, Block, Matrices, Stack
+from sfao.gating.layout import Layout, reorder_columns
 
 # Columns handled at a time where rows must be widened: the copy then stays in the cache.
 CHUNK = 16384
@@ -15,6 +14,22 @@ CHUNK = 16384
 
 class DenseBlock(Block):
     kind = "dense"
+
+    @classmethod
+    def make(cls, layout: Layout, dtype: torch.dtype, rank: int) -> Block:
+        return cls(layout, dtype)
+
+    @classmethod
+    def make_like(cls, layout: Layout, tensors: Sequence[Tensor]) -> "DenseBlock":
+        return cls(layout, tensors[0].dtype)
+
+    @classmethod
+    def describe(cls, rank: int) -> str:
+        return cls.kind
+
+    @property
+    def kernel_tensors(self) -> tuple[None, list[Tensor]]:
+        return None, self.used
 
     def slot_shapes(self) -> list[tuple[int, ...]]:
         return [(self.layout.rows * columns,) for columns in self.layout.columns]
@@ -27,7 +42,7 @@ class DenseBlock(Block):
 
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
         parts = [
-            _times_vector(rows, gradient.view(-1), index)
+            _multiply(rows, gradient.view(-1), index)
             for rows, gradient in zip(self.used, gradients, strict=True)
             if gradient is not None
         ]
@@ -42,9 +57,9 @@ class DenseBlock(Block):
         for rows in self.used:
             rows.mul_(factors[:, None])
 
-    def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
+    def reorder(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
         moves = zip(self.used, before, after, strict=True)
-        return [reordered(rows, self.layout.rows, old, new) for rows, old, new in moves]
+        return [reorder_columns(rows, self.layout.rows, old, new) for rows, old, new in moves]
 
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
         total = torch.zeros(len(slots), dtype=torch.float64, device=slots.device)
@@ -59,25 +74,25 @@ class DenseBlock(Block):
         total = torch.zeros(len(slots), self.count, dtype=torch.float64, device=slots.device)
         for rows, is_active in zip(self.used, active, strict=True):
             if is_active:
-                for columns in _chunks(rows):
+                for columns in _split_columns(rows):
                     wide = rows[:, columns].double()
                     total.addmm_(wide[slots], wide.T)
         return total
 
 
-def _chunks(rows: Tensor) -> Iterator[slice]:
+def _split_columns(rows: Tensor) -> Iterator[slice]:
     return (slice(start, start + CHUNK) for start in range(0, rows.shape[1], CHUNK))
 
 
-def _times_vector(rows: Tensor, vector: Tensor, index: Tensor | slice) -> Tensor:
+def _multiply(rows: Tensor, vector: Tensor, index: Tensor | slice) -> Tensor:
     if isinstance(index, Tensor):
         # Row by row: gathering the rows first would write and read them once more.
         return torch.stack([rows[slot].to(vector.dtype) @ vector for slot in index.tolist()])
     if rows.dtype != vector.dtype:
-        parts = [_times_vector(rows[:, part].to(vector.dtype), vector[part], index) for part in _chunks(rows)]
+        parts = [_multiply(rows[:, part].to(vector.dtype), vector[part], index) for part in _split_columns(rows)]
         return torch.stack(parts).sum(0)
     # A product with a vector runs on one core, a batch of them on all: deal the rows out to the cores.
-    cores = _cores(rows)
+    cores = _count_cores(rows)
     share = len(rows) // cores
     dealt = rows[: cores * share].view(cores, share, len(vector))
     products = torch.bmm(vector.expand(cores, 1, -1), dealt.mT).view(-1)
@@ -86,15 +101,15 @@ def _times_vector(rows: Tensor, vector: Tensor, index: Tensor | slice) -> Tensor
 
 def _subtract_combination_(vector: Tensor, rows: Tensor, weights: Tensor) -> None:
     if rows.dtype != vector.dtype:
-        for part in _chunks(rows):
+        for part in _split_columns(rows):
             _subtract_combination_(vector[part], rows[:, part].to(vector.dtype), weights)
         return
-    cores = _cores(rows)
+    cores = _count_cores(rows)
     share = len(vector) // cores
     dealt = rows[:, : cores * share].view(len(rows), cores, share).transpose(0, 1)
     vector[: cores * share].view(cores, 1, share).baddbmm_(weights.expand(cores, 1, -1), dealt, alpha=-1)
     vector[cores * share :].addmv_(rows[:, cores * share :].T, weights, alpha=-1)
 
 
-def _cores(tensor: Tensor) -> int:
+def _count_cores(tensor: Tensor) -> int:
     return torch.get_num_threads() if tensor.device.type == "cpu" else 1

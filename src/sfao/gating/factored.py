@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block
-from sfao.gating.layout import Layout, reordered
-from sfao.gating.low_rank import balanced
-from sfao.gating.stack import Matrices, Stack
+from sfao.gating.block import ALL, Block, Matrices, Stack
+from sfao.gating.dense import DenseBlock
+from sfao.gating.layout import Layout, reorder_columns
 
 
 class FactoredBlock(Block):
-    """`tensors[0]` holds the left factors, then one tensor of right factors a parameter.
+    """`tensors[0]` holds the left factors, then one tensor of right factors per parameter.
 
     The parameters of a layout share their rows, hence the left factors; [dW | db] is never put together.
     """
@@ -23,21 +22,34 @@ class FactoredBlock(Block):
         self.rank = rank
         super().__init__(layout, dtype)
 
-    @staticmethod
-    def saves_memory(layout: Layout, rank: int) -> bool:
-        return rank * (layout.rows + layout.width) < layout.size
+    @classmethod
+    def make(cls, layout: Layout, dtype: torch.dtype, rank: int) -> Block:
+        saves_memory = rank * (layout.rows + layout.width) < layout.size
+        return cls(layout, dtype, rank) if saves_memory else DenseBlock(layout, dtype)
+
+    @classmethod
+    def make_like(cls, layout: Layout, tensors: Sequence[Tensor]) -> "FactoredBlock":
+        return cls(layout, tensors[0].dtype, tensors[0].shape[1])
+
+    @classmethod
+    def describe(cls, rank: int) -> str:
+        return f"{cls.kind} rank {rank}"
+
+    @property
+    def kernel_tensors(self) -> tuple[Tensor, list[Tensor]]:
+        return self.used[0], self.used[1:]
 
     def slot_shapes(self) -> list[tuple[int, ...]]:
         return [(self.rank, size) for size in (self.layout.rows, *self.layout.columns)]
 
     def resize(self, count: int) -> None:
         super().resize(count)
-        # One row a factor: what the matrix products of every step take.
+        # One row per factor: what the matrix products of every step take.
         self._flat = [tensor.flatten(0, 1) for tensor in self.used]
 
     def encode(self, gradients: Stack, scales: Tensor) -> list[Tensor]:
         left, right = gradients.factors(self.layout, self.rank)
-        left, right = balanced(left, right, scales)
+        left, right = _balance(left, right, scales)
         return [left, *torch.split(right, list(self.layout.columns), dim=2)]
 
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
@@ -46,14 +58,14 @@ class FactoredBlock(Block):
             if isinstance(index, slice)
             else [tensor.index_select(0, index.to(tensor.device)).flatten(0, 1) for tensor in self.used]
         )
-        (first, gradient), *others = _paired(factors[1:], gradients)
+        (first, gradient), *others = _pair(factors[1:], gradients)
         images = first @ gradient.T
         for right, other in others:
             images.addmm_(right, other.T)
         return images.mul_(factors[0]).view(-1, self.rank * self.layout.rows).sum(1)
 
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
-        pairs = _paired(self._flat[1:], gradients)
+        pairs = _pair(self._flat[1:], gradients)
         left = self.used[0] * weights.to(pairs[0][1].dtype).view(-1, 1, 1)
         left = left.view(-1, self.layout.rows).T
         for right, gradient in pairs:
@@ -62,9 +74,9 @@ class FactoredBlock(Block):
     def scale_(self, factors: Tensor) -> None:
         self.used[0].mul_(factors[:, None, None])
 
-    def arranged(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
+    def reorder(self, before: Sequence[int], after: Sequence[int]) -> list[Tensor]:
         moves = zip(self.used[1:], before, after, strict=True)
-        return [self.used[0], *(reordered(right, 1, old, new) for right, old, new in moves)]
+        return [self.used[0], *(reorder_columns(right, 1, old, new) for right, old, new in moves)]
 
     def squares(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
         left, right = self._wide(slots, active)
@@ -72,7 +84,7 @@ class FactoredBlock(Block):
 
     def gram(self, slots: Tensor, active: Sequence[bool]) -> Tensor:
         left, right = self._wide(slice(None), active)
-        inner = _inner(left[slots], left) * _inner(right[slots], right)
+        inner = _multiply(left[slots], left) * _multiply(right[slots], right)
         return inner.view(len(slots), self.rank, self.count, self.rank).sum((1, 3))
 
     def _wide(self, slots: Tensor | slice, active: Sequence[bool]) -> tuple[Tensor, Tensor]:
@@ -82,7 +94,7 @@ class FactoredBlock(Block):
         return left, torch.cat(rights, dim=2) if rights else left.new_zeros(len(left), self.rank, 1)
 
 
-def _paired(rights: Sequence[Tensor], gradients: Matrices) -> list[tuple[Tensor, Tensor]]:
+def _pair(rights: Sequence[Tensor], gradients: Matrices) -> list[tuple[Tensor, Tensor]]:
     """The right factors of each parameter that has a gradient, in its dtype, beside that gradient."""
     return [
         (right if right.dtype == gradient.dtype else right.to(gradient.dtype), gradient)
@@ -91,5 +103,18 @@ def _paired(rights: Sequence[Tensor], gradients: Matrices) -> list[tuple[Tensor,
     ]
 
 
-def _inner(some: Tensor, all_: Tensor) -> Tensor:
+def _multiply(some: Tensor, all_: Tensor) -> Tensor:
     return some.flatten(0, 1) @ all_.flatten(0, 1).T
+
+
+def _balance(left: Tensor, right: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """Return factors of left^T right times a scale each, as long on one side as on the other, factor by factor.
+
+    Neither then leaves the range of a narrow dtype.
+    """
+    lengths = [torch.linalg.vector_norm(side, dim=-1, keepdim=True, dtype=torch.float64) for side in (left, right)]
+    roots = (lengths[0] * lengths[1] * scales.view(-1, 1, 1)).sqrt()
+    return tuple(
+        side * torch.where(length > 0, roots / length, 0.0).to(side.dtype)
+        for side, length in zip((left, right), lengths, strict=True)
+    )  # type: ignore[return-value]

@@ -1,7 +1,7 @@
-"""How the gradients of a layer's parameters are laid out as matrices."""
+"""The gradients of a layer's parameters, laid out as matrices."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from torch import Tensor
@@ -17,14 +17,12 @@ class Layout:
 
     rows: int
     columns: tuple[int, ...]
+    width: int = field(init=False)
+    size: int = field(init=False)
 
-    @property
-    def width(self) -> int:
-        return sum(self.columns)
-
-    @property
-    def size(self) -> int:
-        return self.rows * self.width
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", sum(self.columns))
+        object.__setattr__(self, "size", self.rows * self.width)
 
     def with_parameter(self, size: int) -> "Layout":
         return Layout(self.rows, (*self.columns, size // self.rows))
@@ -54,29 +52,8 @@ def layouts(shapes: Iterable[Sequence[int]]) -> list[Layout]:
     return found
 
 
-def as_matrices(parameters_layouts: Sequence[Layout], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Each gradient as its columns of its matrix, in the order its `channels_last` says; a view where strides allow."""
-    shapes = [(layout.rows, columns) for layout in parameters_layouts for columns in layout.columns]
-    return [
-        None if gradient is None else in_memory_order(gradient).reshape(shape)
-        for gradient, shape in zip(gradients, shapes, strict=True)
-    ]
-
-
-def channels_last(gradient: Tensor) -> int:
-    """The number of channels of a gradient that lies in memory with them last, 0 of any other."""
-    if gradient.ndim not in (4, 5) or gradient.is_contiguous() or not gradient.movedim(1, -1).is_contiguous():
-        return 0
-    return gradient.shape[1]
-
-
-def in_memory_order(gradient: Tensor) -> Tensor:
-    """The gradient with its channels last if that is how it lies in memory."""
-    return gradient.movedim(1, -1) if channels_last(gradient) else gradient
-
-
-def reordered(columns: Tensor, rows: int, before: int, after: int) -> Tensor:
-    """Rows of columns in the last dimension, arranged for `before` channels last (0: first), for `after` of them."""
+def reorder_columns(columns: Tensor, rows: int, before: int, after: int) -> Tensor:
+    """Return columns (last dimension) held for `before` channels last, 0 for first, in the order for `after`."""
     if before:
         columns = columns.unflatten(-1, (rows, -1, before)).transpose(-1, -2).flatten(-3)
     if after:

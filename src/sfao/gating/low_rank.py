@@ -13,10 +13,10 @@ SMALL_SIDE = 64
 
 
 def low_rank(matrices: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The factors of matrices (... x rows x columns)."""
+    """Return the factors of matrices (... x rows x columns)."""
     rows, columns = matrices.shape[-2:]
     if min(rows, columns) > SMALL_SIDE:
-        basis = _range(matrices, min(rank + OVERSAMPLING, rows, columns))
+        basis = _find_range(matrices, min(rank + OVERSAMPLING, rows, columns))
         left, right = low_rank(basis.mT @ matrices, rank)
         return left @ basis.mT, right
     if rows > columns:
@@ -30,7 +30,7 @@ def low_rank(matrices: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 def low_rank_product(
     left: Tensor, right: Tensor, rank: int, left_gram: Tensor, right_gram: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The factors of left^T right, from factors of a rank that is larger; the product itself is never formed.
+    """Return the factors of left^T right, from factors of a rank that is larger; the product itself is never formed.
 
     With left = C Q for orthonormal rows Q, the right factors are those of C^T right, which has as few rows as left.
     The Gram matrices left left^T and right right^T, in float64, are all that this takes.
@@ -47,21 +47,8 @@ def low_rank_product(
     return to_left.mT.to(left) @ left, (within @ top).mT.to(right) @ right
 
 
-def balanced(left: Tensor, right: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """Factors of left^T right times a scale each, as long on one side as on the other, factor by factor.
-
-    Neither then leaves the range of a narrow dtype.
-    """
-    lengths = [torch.linalg.vector_norm(side, dim=-1, keepdim=True, dtype=torch.float64) for side in (left, right)]
-    roots = (lengths[0] * lengths[1] * scales.view(-1, 1, 1)).sqrt()
-    return tuple(
-        side * torch.where(length > 0, roots / length, 0.0).to(side.dtype)
-        for side, length in zip((left, right), lengths, strict=True)
-    )  # type: ignore[return-value]
-
-
-def _range(matrices: Tensor, size: int) -> Tensor:
-    """An orthonormal basis of nearly what the largest singular vectors on the left span (Halko et al. 2011).
+def _find_range(matrices: Tensor, size: int) -> Tensor:
+    """Return an orthonormal basis of nearly what the largest singular vectors on the left span (Halko et al. 2011).
 
     torch.svd_lowrank would do, but it draws from torch's global generator, and storing a direction must not change
     the run it belongs to.

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypedDict
 
-import torch
-
 from sfao.checks import check_at_least_zero, check_choice, check_count, is_number, nearest
 from sfao.gating.eviction import EVICTIONS
 from sfao.gating.projection import PROJECTIONS
+from sfao.gating.rules import RULES
+from sfao.gating.storage import MEMORY_DTYPES, STORAGES
 
 
 class GateOptions(TypedDict, total=False):
@@ -25,14 +25,12 @@ class GateOptions(TypedDict, total=False):
     storage: str
     rank: int
     memory_dtype: str
+    rule: str
 
 
-DEFAULTS: GateOptions = {
-    "accept_above": 0.85,
-    "discard_below": -1e-4,
+COMMON: GateOptions = {
     "samples": 10,
     "cosine": "signed",
-    "strict": False,
     "projection": "span",
     "capacity": 200,
     "admit_below": 1.0,
@@ -41,50 +39,48 @@ DEFAULTS: GateOptions = {
     "storage": "dense",
     "rank": 1,
     "memory_dtype": "float32",
+    "rule": "cosine",
+}
+#: All options: those of every rule, then those that all rules share.
+DEFAULTS: dict[str, Any] = {
+    **{name: default for rule in RULES.values() for name, default in rule.options.items()},
+    **COMMON,
 }
 
-#: What is set once for all groups.
-WHOLE = ("granularity", "seed", "memory_budget")
-#: What is fixed once a layer has its memory; the other options can be changed while training.
-FIXED = ("capacity", "storage", "rank", "memory_dtype")
-
-MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+#: Options of the whole gate, which no group can override.
+GATE_WIDE = ("granularity", "seed", "memory_budget")
+#: Options that are fixed once a layer has its memory; the others can be changed while training.
+FIXED = ("capacity", "storage", "rank", "memory_dtype", "rule")
 
 CHOICES = {
     "cosine": ("signed", "absolute"),
     "projection": tuple(PROJECTIONS),
     "eviction": tuple(EVICTIONS),
-    "storage": ("dense", "factored"),
+    "storage": tuple(STORAGES),
     "memory_dtype": tuple(MEMORY_DTYPES),
 }
 
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise a ValueError that names the first option whose value breaks its rule."""
-    for name in ("accept_above", "discard_below", "admit_below"):
-        if not (is_number(options[name]) and -1 <= options[name] <= 1):
-            raise ValueError(f"`{name}` must be in [-1, 1], got {options[name]!r}")
-    if options["discard_below"] > options["accept_above"]:
-        raise ValueError(
-            f"`discard_below` must not exceed `accept_above` ({options['accept_above']}), "
-            f"got {options['discard_below']}"
-        )
+    check_choice("rule", options["rule"], tuple(RULES))
+    RULES[options["rule"]].check(options)
+    if not (is_number(options["admit_below"]) and -1 <= options["admit_below"] <= 1):
+        raise ValueError(f"`admit_below` must be in [-1, 1], got {options['admit_below']!r}")
     for name in ("samples", "capacity", "rank"):
         check_count(name, options[name])
     check_at_least_zero("min_norm", options["min_norm"])
-    if not isinstance(options["strict"], bool):
-        raise ValueError(f"`strict` must be True or False, got {options['strict']!r}")
     for name, choices in CHOICES.items():
         check_choice(name, options[name], choices)
 
 
 def check_group_names(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse what cannot be an option of a param group, or looks like a misspelt one.
+    """Refuse keys that cannot be options of a param group, or look like misspelt ones.
 
     Other keys belong to other tools, such as the learning rate schedulers of torch.
     """
     for name in given:
-        if name in WHOLE:
+        if name in GATE_WIDE:
             raise ValueError(f"`{name}` is an option of the whole optimizer, got it in a param group")
         if name not in known and get_close_matches(name, known, n=1, cutoff=0.8):
             raise ValueError(f"`{name}` is no option of a param group{nearest(name, known)}")

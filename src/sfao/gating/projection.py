@@ -6,7 +6,7 @@ the same arithmetic serves every storage.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -18,7 +18,9 @@ SMALLEST_SINGULAR_VALUE = 3e-6
 
 
 class Projection(ABC):
-    #: Whether what is removed is orthogonal to what is left, so that |u|^2 = |g|^2 - <c, w>.
+    #: True if the weights are linear in the inner products, so that `factors` has them as matrices.
+    is_linear: ClassVar[bool] = True
+    #: True if what is removed is orthogonal to what is left, so that |u|^2 = |g|^2 - <c, w>.
     is_orthogonal: ClassVar[bool]
     #: The dimension of what is projected away; 0 where that is no subspace.
     rank: int = 0
@@ -26,11 +28,15 @@ class Projection(ABC):
     smallest: float = 1.0
 
     @abstractmethod
+    def __init__(self, gram: Tensor, arrivals: Sequence[int]) -> None:
+        """From the Gram matrix of the directions and the order in which they arrived."""
+
+    @abstractmethod
     def weights(self, dots: Tensor) -> Tensor:
-        """The weights w of the directions, given the inner products c."""
+        """Return the weights w of the directions, given the inner products c."""
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
-        """Matrices (inner, outer) with w = outer (inner c); None where the weights are not linear in c."""
+        """Return matrices (inner, outer) with w = outer (inner c); None where the weights are not linear in c."""
         return None
 
     @property
@@ -43,8 +49,8 @@ class Span(Projection):
 
     is_orthogonal = True
 
-    def __init__(self, gram: Tensor) -> None:
-        unit, norms = _normalised(gram)
+    def __init__(self, gram: Tensor, arrivals: Sequence[int] = ()) -> None:
+        unit, norms = _normalise(gram)
         values, vectors = torch.linalg.eigh(unit)
         kept = values > SMALLEST_SINGULAR_VALUE**2
         self.rank = int(kept.sum())
@@ -93,11 +99,12 @@ class Cone(Projection):
     """
 
     is_orthogonal = True
+    is_linear = False
     patience = 3
     max_pivots_per_direction = 20  # never reached but for rounding
 
-    def __init__(self, gram: Tensor) -> None:
-        unit, self._norms = _normalised(gram)
+    def __init__(self, gram: Tensor, arrivals: Sequence[int] = ()) -> None:
+        unit, self._norms = _normalise(gram)
         # A slight ridge makes K positive definite, which is what guarantees that pivoting ends.
         ridge = SMALLEST_SINGULAR_VALUE**2 * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
         self._gram = unit + ridge
@@ -131,15 +138,11 @@ class Cone(Projection):
         return forces, self._gram @ forces + dots
 
 
-def _normalised(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """The Gram matrix of the unit directions, and the norms; a direction may be zero in the active parameters."""
+def _normalise(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the Gram matrix of the unit directions, and the norms; a direction may be zero where it is active."""
     norms = gram.diagonal().sqrt()
     norms = norms.where(norms > 0, 1.0)
     return gram / norms / norms[:, None], norms
 
 
-PROJECTIONS: dict[str, Callable[[Tensor, Sequence[int]], Projection]] = {
-    "span": lambda gram, arrivals: Span(gram),
-    "sequential": Sequential,
-    "cone": lambda gram, arrivals: Cone(gram),
-}
+PROJECTIONS: dict[str, type[Projection]] = {"span": Span, "sequential": Sequential, "cone": Cone}

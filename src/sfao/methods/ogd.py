@@ -94,6 +94,6 @@ class OGD(GatedMethod):
         if not any(counts["project"] for counts in self.decisions.values()):
             found.append("ogd: no step was ever projected; every update equalled SGD's")
         for layer in self.optimizer.gate.layers:
-            if layer.memory.spans_everything:
+            if layer.memory.products.spans_everything:
                 found.append(f"ogd: the directions of layer {layer.name!r} span all of it; nothing is left to learn")
         return found

@@ -12,13 +12,13 @@ from torch.nn.functional import cross_entropy
 from sfao.checks import check_choice
 from sfao.gating.budget import parse_bytes
 from sfao.gating.options import DEFAULTS, check_options
+from sfao.gating.storage import STORAGE_OPTIONS
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView
-from sfao.optim.consolidation import check_harvest, harvest_unit
-from sfao.optim.gated_layers import GRANULARITIES, OPTION_NAMES
+from sfao.optim.consolidation.batches import check_arguments, choose_unit
+from sfao.optim.gate import GRANULARITIES, OPTION_NAMES
 from sfao.optim.layers import layer_groups
-from sfao.optim.planning import PLANNED_OPTIONS
 from sfao.optim.sfao import SFAO
 from sfao.streams.part import Batch
 from sfao.streams.stream import Task
@@ -50,7 +50,7 @@ class SFAOOptions(MethodOptions):
     def _follow_the_rules_of_the_gate(self) -> Self:
         check_options(self.model_dump(include=set(OPTION_NAMES)))
         check_choice("granularity", self.granularity, GRANULARITIES)
-        check_harvest(self.target, self.per, self.limit)
+        check_arguments(self.target, self.per, self.limit)
         if self.memory_budget is not None:
             parse_bytes(self.memory_budget)
             self._check_left_to_the_budget()
@@ -58,13 +58,13 @@ class SFAOOptions(MethodOptions):
 
     def _check_left_to_the_budget(self) -> None:
         # A default counts as not given: a configuration that was written out in full must read back.
-        for name in PLANNED_OPTIONS:
+        for name in STORAGE_OPTIONS:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
 
     def of_gate(self) -> dict[str, Any]:
         """The arguments of the gate."""
-        planned = set(PLANNED_OPTIONS) if self.memory_budget is not None else set()
+        planned = set(STORAGE_OPTIONS) if self.memory_budget is not None else set()
         return self.model_dump(exclude={"target", "per", "limit"} | planned)
 
 
@@ -100,7 +100,7 @@ class SFAOMethod(GatedMethod):
 
         Single examples are drawn here, as the first batch of a shuffled pass.
         """
-        if harvest_unit(self.options.target, self.options.per) == "batch":
+        if choose_unit(self.options.target, self.options.per) == "batch":
             return task.train.indexed(self.training.batch_size, generator, self.device)
         capacity = max(layer.memory.capacity for layer in self.optimizer.gate.layers)
         return islice(self.batches(task, generator, self.options.limit or capacity), 1)
@@ -125,9 +125,9 @@ class SFAOMethod(GatedMethod):
         return []
 
     def _concerns_about_memory(self) -> list[str]:
-        full = [layer for layer in self.optimizer.gate.layers if layer.memory.spans_everything]
+        full = [layer for layer in self.optimizer.gate.layers if layer.memory.products.spans_everything]
         return [
-            f"sfao: the memory of {_named([layer.name])} spans all its {layer.memory.size} parameters, so a "
+            f"sfao: the memory of {_named([layer.name])} spans all its {layer.memory.products.size} parameters, so a "
             f"projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
             for layer in full
         ]

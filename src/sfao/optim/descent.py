@@ -1,7 +1,7 @@
-"""Gradient descent with momentum and decoupled weight decay: the step that every method ends in."""
+"""Gradient descent as torch's SGD does it, and as the paper writes it: the step that every method ends in."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,30 +9,40 @@ from torch.optim import Optimizer
 
 from sfao.checks import check_at_least_zero, check_choice
 
-MOMENTUM_FORMS = ("ema", "heavy_ball")
-DESCENT_NAMES = ("lr", "momentum", "momentum_form", "weight_decay")
+MOMENTUM_FORMS = ("heavy_ball", "ema")
 
 
 class Descent(Optimizer):
-    """theta <- (1 - lr * weight_decay) * theta - lr * m, with m the gradient or its momentum.
+    """torch's SGD over all param groups at once, with the paper's momentum and weight decay as options.
 
-    ``momentum_form="ema"`` is the paper's ``m <- momentum * m + (1 - momentum) * g`` from zero,
-    ``"heavy_ball"`` is torch's ``m <- momentum * m + g``; without momentum and decay this is torch's SGD.
+    With the defaults of the last two arguments every step is that of :class:`torch.optim.SGD`.
+
+    Args:
+        momentum_form: ``"heavy_ball"`` as in torch, ``m <- momentum * m + (1 - dampening) * g`` from the first
+            gradient on, or ``"ema"`` as in the paper, ``m <- momentum * m + (1 - momentum) * g`` from zero on.
+        decoupled_weight_decay: shrink the parameters by ``1 - lr * weight_decay``, as the paper does, instead of adding
+            ``weight_decay`` times the parameters to the gradient.
     """
 
     def __init__(
         self,
         params: Any,
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0.0,
-        *,
-        momentum_form: str = "ema",
+        dampening: float = 0.0,
         weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        momentum_form: str = "heavy_ball",
+        decoupled_weight_decay: bool = False,
         **others: Any,
     ) -> None:
         """`others` are defaults of param groups that a subclass adds."""
-        descent = {"lr": lr, "momentum": momentum, "momentum_form": momentum_form, "weight_decay": weight_decay}
-        super().__init__(params, {**descent, **others})
+        settings = DescentSettings(
+            lr, momentum, dampening, weight_decay, nesterov, maximize, momentum_form, decoupled_weight_decay
+        )
+        super().__init__(params, {**settings._asdict(), **others})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         check_descent({**self.defaults, **param_group})
@@ -40,71 +50,134 @@ class Descent(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluate(closure)
         self.descend()
         return loss
 
     def descend(self, sound: Tensor | None = None) -> None:
-        """Move every parameter along its `.grad`; not at all where `sound`, one flag on the device, is false."""
-        for (lr, momentum, form, decay), parameters in self._alike().items():
+        """Move every parameter along its `.grad`; not at all where `sound`, a flag on the device, is false."""
+        for settings, parameters in self._group_alike().items():
             steps = [parameter.grad for parameter in parameters if parameter.grad is not None]
-            if momentum:
-                steps = self._averaged(parameters, steps, momentum, form, sound)
-            if decay:
-                torch._foreach_mul_(parameters, _unless(sound, 1 - lr * decay))
-            if isinstance(lr, Tensor):
-                torch._foreach_sub_(parameters, torch._foreach_mul(steps, lr))
+            if settings.maximize:
+                steps = list(torch._foreach_neg(steps))
+            if settings.weight_decay and not settings.decoupled_weight_decay:
+                steps = _add_decay(steps, parameters, settings.weight_decay, sound)
+            if settings.momentum:
+                steps = self._add_momentum(steps, parameters, settings, sound)
+            if settings.weight_decay and settings.decoupled_weight_decay:
+                torch._foreach_mul_(parameters, _if_sound(sound, 1 - settings.lr * settings.weight_decay, 1.0))
+            if isinstance(settings.lr, Tensor):
+                torch._foreach_sub_(parameters, torch._foreach_mul(steps, settings.lr))
             else:
-                torch._foreach_add_(parameters, steps, alpha=-lr)
+                torch._foreach_add_(parameters, steps, alpha=-settings.lr)
 
-    def _alike(self) -> dict[tuple[float | Tensor, float, str, float], list[Tensor]]:
-        """The parameters that have gradients, by learning rate, momentum, its form, and decay."""
-        alike: dict[tuple[float | Tensor, float, str, float], list[Tensor]] = {}
+    def _group_alike(self) -> "dict[DescentSettings, list[Tensor]]":
+        """Return the parameters that have gradients, by their settings: those of many groups move in one pass."""
+        alike: dict[DescentSettings, list[Tensor]] = {}
         for group in self.param_groups:
-            key = (_rate(group["lr"]), group["momentum"], group["momentum_form"], group["weight_decay"])
-            alike.setdefault(key, []).extend(parameter for parameter in group["params"] if parameter.grad is not None)
-        return {key: parameters for key, parameters in alike.items() if parameters}
+            settings = DescentSettings(_read_rate(group["lr"]), *[group[name] for name in DESCENT_NAMES[1:]])
+            alike.setdefault(settings, []).extend(p for p in group["params"] if p.grad is not None)
+        return {settings: parameters for settings, parameters in alike.items() if parameters}
 
-    def _averaged(
-        self, parameters: list[Tensor], updates: list[Tensor], beta: float, form: str, sound: Tensor | None
+    def _add_momentum(
+        self, steps: list[Tensor], parameters: list[Tensor], settings: "DescentSettings", sound: Tensor | None
     ) -> list[Tensor]:
-        """The momentum of the parameters after these updates."""
-        buffers = [self._buffer(parameter) for parameter in parameters]
-        torch._foreach_mul_(buffers, _unless(sound, beta))
-        torch._foreach_add_(buffers, updates, alpha=1 - beta if form == "ema" else 1)
+        is_average = settings.momentum_form == "ema"
+        known = [number for number, parameter in enumerate(parameters) if "momentum_buffer" in self.state[parameter]]
+        for number, parameter in enumerate(parameters):
+            if "momentum_buffer" not in self.state[parameter]:
+                start = steps[number] * (1 - settings.momentum) if is_average else steps[number].clone()
+                self.state[parameter]["momentum_buffer"] = start
+        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+        if known:
+            old, new = [buffers[number] for number in known], [steps[number] for number in known]
+            torch._foreach_mul_(old, _if_sound(sound, settings.momentum, 1.0))
+            torch._foreach_add_(old, new, alpha=1 - (settings.momentum if is_average else settings.dampening))
+        if settings.nesterov:
+            buffers = list(torch._foreach_add(steps, buffers, alpha=settings.momentum))
         return buffers if sound is None else list(torch._foreach_mul(buffers, sound.float()))
-
-    def _buffer(self, parameter: Tensor) -> Tensor:
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        buffer: Tensor = state["momentum_buffer"]
-        return buffer
 
     def drop_momentum(self) -> None:
         """Let momentum start anew, as at a task boundary."""
-        for state in self.state.values():
-            state.pop("momentum_buffer", None)
+        self.state.clear()
 
 
-def _rate(rate: float | Tensor) -> float | Tensor:
-    """A number, or what is on a device and stays there: a graph that was captured reads it at every replay."""
+class DescentSettings(NamedTuple):
+    """The settings of a param group."""
+
+    lr: float | Tensor
+    momentum: float
+    dampening: float
+    weight_decay: float
+    nesterov: bool
+    maximize: bool
+    momentum_form: str
+    decoupled_weight_decay: bool
+
+
+DESCENT_NAMES = DescentSettings._fields
+#: Arguments of torch's SGD about how a step is computed: the value that cannot be had, with the reason.
+REFUSED = {
+    "foreach": (False, "all parameters always move in one pass"),
+    "fused": (True, "the gate stands between the gradient and the step, and a fused kernel knows no gate"),
+    "differentiable": (True, "the gate's decisions have no gradient"),
+}
+
+
+def refuse_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without those of torch's SGD that have no effect; a ValueError for those it cannot have."""
+    for name, (refused, reason) in REFUSED.items():
+        value = given.get(name)
+        if value is refused:
+            raise ValueError(f"`{name}` must not be {refused}: {reason}")
+        if value is not None and not isinstance(value, bool):
+            raise ValueError(f"`{name}` must be True, False or None, got {value!r}")
+    return {name: value for name, value in given.items() if name not in REFUSED}
+
+
+def evaluate(closure: Callable[[], Any] | None) -> Any:
+    """Return the loss of a closure, which computes gradients; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+def _add_decay(
+    steps: list[Tensor], parameters: list[Tensor], weight_decay: float, sound: Tensor | None
+) -> list[Tensor]:
+    if sound is None:
+        return list(torch._foreach_add(steps, parameters, alpha=weight_decay))
+    return list(torch._foreach_add(steps, torch._foreach_mul(parameters, _if_sound(sound, weight_decay, 0.0))))
+
+
+def _read_rate(rate: float | Tensor) -> float | Tensor:
+    """Return a number, or a tensor on a device, which stays there: a captured graph reads it at every replay."""
     return rate if isinstance(rate, Tensor) and rate.device.type != "cpu" else float(rate)
 
 
-def _unless(sound: Tensor | None, factor: float | Tensor) -> Any:
-    """The factor, or 1 where a step must change nothing."""
-    return factor if sound is None else torch.where(sound, factor, 1.0)
+def _if_sound(sound: Tensor | None, factor: float | Tensor, otherwise: float) -> Any:
+    return factor if sound is None else torch.where(sound, factor, otherwise)
 
 
-def check_descent(group: dict[str, Any]) -> None:
+def check_descent(group: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names the first setting that breaks its rule."""
     rate = group["lr"]
     check_at_least_zero("lr", rate.item() if isinstance(rate, Tensor) else rate)  # torch allows tensors here
     for name in ("weight_decay", "momentum"):
         check_at_least_zero(name, group[name])
     if group["momentum"] >= 1:
         raise ValueError(f"`momentum` must be in [0, 1), got {group['momentum']}")
+    if not -float("inf") < group["dampening"] < float("inf"):
+        raise ValueError(f"`dampening` must be a finite number, got {group['dampening']!r}")
     check_choice("momentum_form", group["momentum_form"], MOMENTUM_FORMS)
+    for name in ("nesterov", "maximize", "decoupled_weight_decay"):
+        if not isinstance(group[name], bool):
+            raise ValueError(f"`{name}` must be True or False, got {group[name]!r}")
+    if group["nesterov"] and (group["momentum"] == 0 or group["dampening"] != 0):
+        raise ValueError(
+            f"`nesterov` needs momentum and no dampening, got momentum {group['momentum']} "
+            f"and dampening {group['dampening']}"
+        )
+    if group["momentum_form"] == "ema" and (group["nesterov"] or group["dampening"] != 0):
+        raise ValueError('`momentum_form="ema"` goes with neither `nesterov` nor `dampening`, got one of them')

@@ -1,23 +1,33 @@
-"""The gate in front of any torch optimizer."""
+"""The gate: layers with memories, gating their gradients, and storing what must not be overwritten."""
 
-from collections.abc import Callable
-from typing import Any, Unpack
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any, Self, Unpack
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
-from sfao.checks import check_names
+from sfao.checks import check_choice, check_names, check_seed
+from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_options
-from sfao.optim.device_path import is_capturing
-from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers
-from sfao.optim.layers import Parameters, as_groups
-from sfao.optim.planning import planned_options
+from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
+from sfao.optim.attachment import Attachment
+from sfao.optim.consolidation.batches import Loss, check_arguments, choose_objective, choose_unit, make_units
+from sfao.optim.consolidation.store import store_gradient, store_task
+from sfao.optim.gate_path import Path, PathHistory
+from sfao.optim.gate_state import GateState, read_group_options, read_state, write_layer_state
+from sfao.optim.host_path import HostPath, exact_arithmetic, find_finite_gradients
+from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
+from sfao.optim.looks import measure_kept, measure_risk
+from sfao.optim.planning import check_budget, check_group_fits, check_same_options, plan_options
+
+GRANULARITIES = ("layer", "global")
+OPTION_NAMES = tuple(DEFAULTS)
 
 
-class Gate(GatedLayers):
+class Gate:
     """Gates gradients by their cosine with remembered directions.
 
     Used through :class:`sfao.SFAO`, or attached to any other optimizer::
@@ -47,6 +57,7 @@ class Gate(GatedLayers):
         eviction: ``"balanced"`` (equal shares of past tasks), ``"fifo"`` or ``"reservoir"``.
         storage: ``"dense"`` rows, or ``"factored"`` matrices of rank ``rank`` (1).
         memory_dtype: ``"float32"`` or ``"bfloat16"``.
+        rule: how cosines become decisions; ``"cosine"``, the thresholds above, is the only one.
     """
 
     def __init__(
@@ -58,19 +69,39 @@ class Gate(GatedLayers):
         memory_budget: str | int | None = None,
         **options: Unpack[GateOptions],
     ) -> None:
-        check_names(options, OPTION_NAMES, WHOLE)
+        check_names(options, OPTION_NAMES, GATE_WIDE)
         groups = as_groups(params)
         if not groups:
             raise ValueError("`params` must hold at least one parameter, got none")
-        chosen, plan = planned_options(groups, memory_budget, options)
-        super().__init__(granularity, seed, plan)
-        self._handles: list[RemovableHandle] = []
-        self._hidden: dict[Tensor, Tensor] = {}
-        self._unscaling: Optimizer | None = None
-        self.defaults = chosen
+        chosen, plan = plan_options(groups, memory_budget, options)
+        self._set_up(granularity, seed, plan, chosen)
         for group in groups:
             check_group_names(group, OPTION_NAMES)
             self.add_group({**chosen, **group})
+
+    @classmethod
+    def without_layers(
+        cls, granularity: str, seed: int, memory_plan: MemoryPlan | None, defaults: dict[str, Any]
+    ) -> Self:
+        """Return a gate whose layers `add_group` brings in: those of an optimizer that owns the groups."""
+        gate = cls.__new__(cls)
+        gate._set_up(granularity, seed, memory_plan, defaults)
+        return gate
+
+    def _set_up(self, granularity: str, seed: int, memory_plan: MemoryPlan | None, defaults: dict[str, Any]) -> None:
+        check_choice("granularity", granularity, GRANULARITIES)
+        check_seed(seed)
+        self.granularity = granularity
+        self.seed = seed
+        self.memory_plan = memory_plan
+        self.defaults = defaults
+        self.task = 0
+        self.layers: list[Layer] = []
+        self.param_groups: list[dict[str, Any]] = []
+        self._path: Path = HostPath(self.layers, PathHistory())
+        self._attachment: Attachment | None = None
+
+    # -- Layers ----------------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a layer; the memory of the others stays as it is."""
@@ -78,103 +109,225 @@ class Gate(GatedLayers):
         check_group_names(group, OPTION_NAMES)
         self.add_group({**self.defaults, **group})
 
-    def attach(self, optimizer: Optimizer) -> "Gate":
-        """Gate every step() of this optimizer from now on; returns the gate.
+    def check_group(self, group: dict[str, Any]) -> None:
+        """Raise a ValueError if the gate could not take this group in."""
+        check_options(group)
+        check_group_fits(group, self.param_groups)
+        if self.granularity == "global" and self.param_groups:
+            check_same_options(group, self.param_groups[0])
+        if self.memory_plan is not None:
+            check_budget(group, self.param_groups, self.memory_plan)
+
+    def add_group(self, group: dict[str, Any]) -> None:
+        """Take in a named param group with all options set."""
+        self.check_group(group)
+        if self.granularity == "layer" or not self.layers:
+            generator = torch.Generator().manual_seed(self.seed + 7919 * len(self.layers))
+            name = "model" if self.granularity == "global" else group["name"]
+            self.layers.append(Layer(name, group, generator))
+        self.layers[-1].add_parameters(list(group["params"]), group)
+        self.param_groups.append(group)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the first parameter."""
+        device: torch.device = self.param_groups[0]["params"][0].device
+        return device
+
+    def attach(self, optimizer: Optimizer) -> Self:
+        """Gate every step() of this optimizer from now on; return the gate.
 
         A layer that is discarded does not move at all: the optimizer sees no gradient for it, so neither
         its momentum nor its weight decay acts.
         """
-        if self._handles:
+        if self._attachment is not None:
             raise ValueError(
                 "a gate must be free to be attached, but this one is in front of an optimizer; detach() it first"
             )
-        if not isinstance(optimizer, Optimizer):
-            raise ValueError(f"`optimizer` must be a torch optimizer, got {type(optimizer).__name__}")
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError(
-                "`optimizer` must take one gradient a step, got LBFGS, whose history moves discarded layers"
-            )
-        optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-        for layer in self.layers:
-            if not optimized.issuperset(layer.parameters):
-                raise ValueError(f"`optimizer` must optimize all gated parameters, but not those of {layer.name!r}")
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
-            # A fused optimizer unscales inside its kernel; the gate must see unscaled, finite gradients.
-            optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
-            self._unscaling = optimizer
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._attachment = Attachment(self, optimizer)
         return self
 
     def detach(self) -> None:
         """Leave the optimizer as it was before `attach`."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        if self._unscaling is not None:
-            self._unscaling._step_supports_amp_scaling = True  # type: ignore[attr-defined]
-            self._unscaling = None
+        if self._attachment is not None:
+            self._attachment.remove()
+            self._attachment = None
 
-    def _before_step(
-        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        arguments = dict(kwargs)
-        # Hooks get step()'s arguments with the optimizer itself in front.
-        if len(args) > 1:
-            arguments["closure"] = args[1]
-        closure = arguments.get("closure")
-        if closure is None:
-            self._apply_and_hide()
-            return None
-        return args[:1], {**arguments, "closure": self._gated_closure(closure)}
+    # -- Gating ----------------------------------------------------------------------------------------
 
-    def _gated_closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        def gated() -> Any:
-            with torch.enable_grad():
-                loss = closure()
-            self._apply_and_hide()
-            return loss
+    # A compiled step() compiles the descent around the gate: tracing the gate itself takes minutes and gains nothing.
+    # What torch's own optimizers use: torch.compiler.disable would import the compiler together with this module.
+    @_disable_dynamo
+    def apply(self) -> Tensor | None:
+        """Turn the gradient g of every layer into its update u, in place, as the gate decides.
 
-        return gated
+        On a device nothing waits for what is decided. A gradient that is not finite then makes all updates zero,
+        and the flag returned, on the device, false; it is raised when somebody looks, or some steps later.
+        """
+        with exact_arithmetic(self.device.type):
+            self._check_options()
+            if not self._path.serves():
+                self._path = self._choose_path()
+            return self._path.step()
 
-    def _apply_and_hide(self) -> None:
-        if is_capturing():
-            raise RuntimeError(
-                "a step with a Gate attached cannot be captured in a CUDA graph: the gate reads at every step which "
-                "layers it discards; a step of sfao.SFAO can"
-            )
-        self._hidden = {}  # of a step that failed, or of an earlier call of the closure
-        self.apply()
+    def _choose_path(self) -> Path:
+        from sfao.optim.choose_path import choose_path
+
+        return choose_path(self.layers, self._path)
+
+    def _check_options(self) -> None:
+        """Raise a ValueError if an option breaks its rule."""
         for layer in self.layers:
-            if self.last_decisions.get(layer.name) is Decision.DISCARD:
-                for parameter in layer.parameters:
-                    if parameter.grad is not None:
-                        self._hidden[parameter], parameter.grad = parameter.grad, None
+            if read_options(layer.options) != layer.checked_options:
+                layer.check_options()
+        if self.granularity == "global":
+            for group in self.param_groups[1:]:
+                check_same_options(group, self.param_groups[0])
 
-    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for parameter, gradient in self._hidden.items():
-            if parameter.grad is None:
-                parameter.grad = gradient
-        self._hidden = {}
+    # -- Storing ---------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
-        """Memories, counts, generators and options, in plain containers and tensors."""
-        options = [{name: group[name] for name in OPTION_NAMES} for group in self.param_groups]
-        return {**super().state_dict(), "options": options}
+    def remember(self) -> int:
+        """Store the directions of the gradients that backward() left; return how many were stored."""
+        self._close_path()
+        with exact_arithmetic(self.device.type):
+            self._check_options()
+            found = find_finite_gradients(self.layers)
+            return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
+
+    def consolidate(
+        self,
+        model: nn.Module,
+        batches: Iterable[object],
+        loss: Loss | None = None,
+        *,
+        target: str = "loss",
+        per: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Store directions of a finished task and end it; return how many of them are held.
+
+        Which gradients the memory will hold is drawn first, and no others are taken.
+
+        Args:
+            batches: (inputs, targets) pairs of the task; of a sequence, only those that are used are looked at.
+            loss: called as ``loss(model(inputs), targets)``; not needed for ``target="logit"``.
+            target: store gradients of the ``"loss"``, or of the true class's ``"logit"``.
+            per: one gradient for each ``"batch"`` or ``"example"``. By default, batches for the loss and examples
+                for logits, whose gradients have rank 1 in a Linear layer.
+            limit: how many gradients to take at most, drawn uniformly. By default every batch, and as many
+                examples as the memory can hold.
+
+        The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
+        If anything fails, the memory too stays as it was.
+        """
+        check_arguments(target, per, limit)
+        objective = choose_objective(target, loss)
+        capacity = max(layer.memory.capacity for layer in self.layers)
+        self._check_options()
+        self._close_path()
+        with ExitStack() as stack:
+            for layer in self.layers:
+                stack.enter_context(layer.memory.restored_on_error())
+            units = make_units(batches, choose_unit(target, per), limit, capacity, self.layers[0].memory.generator)
+            stored = store_task(self.layers, self.task, model, objective, units, self.device.type)
+        self.end_task()
+        return stored
+
+    def end_task(self) -> None:
+        """Mark a task boundary: directions stored from now on belong to the next task."""
+        self.task += 1
+
+    def _close_path(self) -> None:
+        if self._path.is_open or self._path.history.retired:
+            self._path.close()
+
+    # -- Looking ---------------------------------------------------------------------------------------
+
+    @property
+    def last_decisions(self) -> dict[str, Decision]:
+        """The decisions of the last step, {layer: decision}; a layer whose gradient was zero is not in it."""
+        return self._path.report().decisions
+
+    @property
+    def last_cosines(self) -> dict[str, float]:
+        """The largest sampled cosine of each layer at the last step, where there was something to compare with."""
+        return self._path.report().cosines
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Decisions so far: {layer: {accept, project, discard, zero}}."""
+        return self._path.counts()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of directions held now: what `memory_budget` limits and `state_dict` saves."""
+        return sum(layer.memory.bytes for layer in self.layers)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the small matrices beside the directions (their Gram matrix and its factor, in float64)."""
+        return sum(layer.memory.products.bytes for layer in self.layers)
+
+    def risk(self) -> float:
+        """Return the interference risk R(u; B) of the last gated update u: the most it points against a direction.
+
+        With momentum the step taken is another: it averages the updates before. The update is read where step()
+        leaves it, in `.grad`: call this after step() and before zero_grad().
+        """
+        self._path.report()
+        with exact_arithmetic(self.device.type):
+            return measure_risk(self.layers)
+
+    def kept(self) -> dict[str, float]:
+        """Return the share of the length of each layer's gradient that its last update kept: 1 accepted, 0 discarded.
+
+        Like `risk`, to be called after step() and before zero_grad().
+        """
+        report = self._path.report()
+        with exact_arithmetic(self.device.type):
+            return measure_kept(self.layers, report)
+
+    def __repr__(self) -> str:
+        return describe_groups(type(self).__name__, self.param_groups, OPTION_NAMES)
+
+    # -- State -----------------------------------------------------------------------------------------
+
+    def state_dict(self, *, with_options: bool = True) -> dict[str, Any]:
+        """Return memories, counts, generators and options, in plain containers and tensors.
+
+        An optimizer that saves the param groups, hence the options, itself takes the state without them.
+        """
+        counts = self.counts
+        state = {
+            "task": self.task,
+            "granularity": self.granularity,
+            "layers": {layer.name: write_layer_state(layer, counts[layer.name]) for layer in self.layers},
+        }
+        if with_options:
+            state["options"] = [{name: group[name] for name in OPTION_NAMES} for group in self.param_groups]
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
-        read = self.read_state(state_dict)
-        try:
-            groups = [{**group, **saved} for group, saved in zip(self.param_groups, state_dict["options"], strict=True)]
-            for group in groups:
-                check_options(group)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RuntimeError(f"`state_dict` must hold the options of a gate: {error}") from error
-        self.adopt(read, groups)
+        self.adopt(self.read_state(state_dict), read_group_options(state_dict, self.param_groups))
+
+    def read_state(self, state: dict[str, Any]) -> GateState:
+        """Return the state, checked, and change nothing; a RuntimeError if it is of another model or damaged."""
+        return read_state(state, self.granularity, self.layers)
+
+    def adopt(self, state: GateState, groups: list[dict[str, Any]]) -> None:
+        """Go on from a state that was read, with the options of these groups."""
+        self.task = state.task
+        self.param_groups = groups
+        self._path.abandon()
+        self._path = HostPath(self.layers, self._path.history)
+        plan = self.memory_plan
+        if plan is not None and any(layer.memory.capacity != plan.capacity for layer in state.layers):
+            self.memory_plan = None
+        for layer, group, loaded in zip(self.layers, groups, state.layers, strict=False):
+            layer.adopt(group, loaded.memory, loaded.counts, loaded.rule_state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy or a pickle of the gate is attached to no optimizer."""
-        return {**super().__getstate__(), "_handles": [], "_hidden": {}, "_unscaling": None}
+        """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""
+        report, _ = self._path.report(), self._path.counts()
+        return {**self.__dict__, "_path": HostPath(self.layers, PathHistory(), report), "_attachment": None}

@@ -1,53 +1,267 @@
-"""The gate's steps on the host: one layer after the other, each decision known before the next."""
+"""The gate on the host: one layer after the other, each decision known before the next."""
 
-from sfao.gating.decision import Decision, decide
-from sfao.optim.gradients import LayerGradient
-from sfao.optim.layers import Found, Layer
-from sfao.optim.seen import Seen
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from math import hypot, isfinite
+
+import torch
+from torch import Tensor
+
+from sfao.gating.decision import Decision
+from sfao.gating.layout import Layout
+from sfao.optim import gate_path
+from sfao.optim.gate_path import NonFiniteGradient, PathHistory, Report
+from sfao.optim.layers import Layer
+
+# Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
+SMALL, LARGE = 1e-12, 1e12
+SMALLEST = 1e-300
+#: Names of the float32 precision that rounds nothing else.
+EXACT = ("ieee", "none")
 
 
-def gate_on_host(found: Found) -> Seen:
-    """Turn the gradient of every layer into its update, in place; nothing is changed if one is not finite."""
-    for layer, gradient in found:
-        layer.check_finite(gradient)
-    seen = Seen({}, {}, {layer.name: gradient.norm for layer, gradient in found})
-    for layer, gradient in found:
-        decision, cosine = _gated(layer, gradient)
-        layer.counts[decision or "zero"] += 1
-        if cosine is not None:
-            seen.cosines[layer.name] = cosine
-        if decision:
-            seen.decisions[layer.name] = decision
-    return seen
+class HostPath:
+    """Gates on the host; see :class:`sfao.optim.gate_path.Path`."""
+
+    is_open = False
+
+    def __init__(self, layers: list[Layer], history: PathHistory, report: Report | None = None) -> None:
+        """`layers` are all there are, now and later."""
+        self.history = history
+        self._layers = layers
+        self._report = report or Report()
+
+    def serves(self) -> bool:
+        devices = gate_path.DEVICES
+        return not any(
+            parameter.grad is not None and parameter.grad.device.type in devices
+            for layer in self._layers
+            for parameter in layer.parameters
+        )
+
+    def step(self) -> None:
+        found = find_finite_gradients(self._layers)
+        self._report = report = Report(norms={layer.name: gradient.norm for layer, gradient in found})
+        for layer, gradient in found:
+            decision, cosine = gate_layer(layer, gradient)
+            layer.counts[decision or "zero"] += 1
+            if cosine is not None:
+                report.cosines[layer.name] = cosine
+            if decision:
+                report.decisions[layer.name] = decision
+
+    def report(self) -> Report:
+        return self._report
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        self.history.check_stale()
+        return {layer.name: dict(layer.counts) for layer in self._layers}
+
+    def close(self) -> None:
+        self.history.check_stale()
+
+    def abandon(self) -> None:
+        pass
 
 
-def _gated(layer: Layer, gradient: LayerGradient) -> tuple[Decision | None, float | None]:
-    """Decide on a gradient and make it the update; with the cosine that decided, where one did.
+def gate_layer(layer: Layer, gradient: "LayerGradient") -> tuple[Decision | None, float | None]:
+    """Decide on a gradient and make it the update; return the decision and the cosine that it was made by.
 
-    There is no decision on a gradient of zero.
+    There is no decision on a gradient of zero, and no cosine where there is nothing to compare with.
     """
     if gradient.norm == 0:
         return None, None
-    memory, options = layer.memory, layer.options
-    if len(memory) == 0:
+    memory, products, options = layer.memory, layer.memory.products, layer.options
+    count = products.count
+    if count == 0:
         return Decision.ACCEPT, None
-    layer.follow(gradient)
+    follow_gradient(layer, gradient)
     matrices = gradient.matrices()
-    sample = memory.sampler.draw(len(memory), options["samples"])
+    sample = memory.sampler.draw(count, options["samples"])
     # Inner products with everything serve the projection too, where they had to be or may as well be taken.
-    all_dots = memory.dots(matrices) if memory.is_small or isinstance(sample, slice) else None
-    dots = memory.dots(matrices, sample) if all_dots is None else all_dots[sample]
-    largest, smallest = memory.extreme_cosines(matrices, gradient.working_norm, dots, sample, options["cosine"])
-    decision = decide(
-        largest,
-        smallest,
-        accept_above=options["accept_above"],
-        discard_below=options["discard_below"],
-        strict=options["strict"],
-    )
-    if decision is Decision.PROJECT:
-        memory.project_(matrices, gradient.working_norm, options["projection"], all_dots)
+    all_dots = products.dots(matrices) if products.is_small or isinstance(sample, slice) else None
+    dots = products.dots(matrices, sample) if all_dots is None else all_dots[sample]
+    largest, smallest = products.extreme_cosines(matrices, gradient.working_norm, dots, sample, options["cosine"])
+    accepts, projects, *state = layer.rule.judge(largest, smallest, *layer.rule_numbers, *layer.rule_state)
+    layer.rule_state = tuple(state)
+    if accepts:
+        return Decision.ACCEPT, largest
+    if projects:
+        products.project_(matrices, gradient.working_norm, options["projection"], memory.slots, all_dots)
         gradient.write_back(matrices)
-    elif decision is Decision.DISCARD:
-        gradient.zero_()
-    return decision, largest
+        return Decision.PROJECT, largest
+    gradient.zero_()
+    return Decision.DISCARD, largest
+
+
+@contextmanager
+def exact_arithmetic(device_type: str) -> Iterator[None]:
+    """Leave autograd, and whatever would round the gate's own products on such a device: autocast, TF32."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        if torch.is_autocast_enabled(device_type):
+            stack.enter_context(torch.autocast(device_type, enabled=False))
+        stack.enter_context(exact_products())
+        yield
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Multiply matrices as exactly as float32 can, which a user may have lowered for the model.
+
+    torch 2.9 says so for every backend by itself, and its older way of asking fails where the new one was used.
+    """
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    lowered = [(backend, backend.fp32_precision) for backend in backends if backend.fp32_precision not in EXACT]
+    for backend, _ in lowered:
+        backend.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for backend, precision in lowered:
+            backend.fp32_precision = "none"
+            if backend.fp32_precision != precision:  # else it follows `torch.backends.fp32_precision`, now as later
+                backend.fp32_precision = precision
+
+
+def find_gradients(layers: Sequence[Layer]) -> "list[tuple[Layer, LayerGradient]]":
+    """Return the layers that have gradients, with them."""
+    return [
+        (layer, read_gradient(layer))
+        for layer in layers
+        if any(parameter.grad is not None for parameter in layer.parameters)
+    ]
+
+
+def find_finite_gradients(layers: Sequence[Layer]) -> "list[tuple[Layer, LayerGradient]]":
+    """Return the layers that have gradients, with them; raise a NonFiniteGradient if one is not finite."""
+    found = find_gradients(layers)
+    for layer, gradient in found:
+        check_finite(layer, gradient)
+    return found
+
+
+def read_gradient(layer: Layer, gradients: Sequence[Tensor | None] | None = None) -> "LayerGradient":
+    """Return the given gradients of the layer's parameters, or those that backward() left in them."""
+    if gradients is None:
+        gradients = [parameter.grad for parameter in layer.parameters]
+    if any(gradient is not None and gradient.layout != torch.strided for gradient in gradients):
+        raise ValueError(f"the gradient of layer {layer.name!r} must be dense, got a sparse tensor")
+    return LayerGradient(gradients, layer.memory.products.layouts)
+
+
+def check_finite(layer: Layer, gradient: "LayerGradient") -> None:
+    if not isfinite(gradient.norm):
+        raise NonFiniteGradient(f"the gradient of layer {layer.name!r} must be finite, got {gradient.norm}")
+
+
+def follow_gradient(layer: Layer, gradient: "LayerGradient") -> None:
+    """Bring the memory to the device of the gradient, and into its order, should the model have moved."""
+    memory, device = layer.memory, gradient.present[0].device
+    if memory.blocks[0].tensors[0].device != device:
+        memory.to(device)
+    order = gradient.channels_last
+    if any(new is not None and new != old for new, old in zip(order, memory.channels_last, strict=True)):
+        memory.arrange(order)
+
+
+class LayerGradient:
+    """The gradients of a layer's parameters (None where there is none), with their joint norm.
+
+    `matrices` are in float32 or float64 and share memory with the gradients where they can: `write_back`
+    copies only what does not. Gradients of extreme size are worked on at norm 1.
+    """
+
+    def __init__(self, gradients: Sequence[Tensor | None], layouts: Sequence[Layout]) -> None:
+        self.gradients = gradients
+        self.present = [gradient for gradient in gradients if gradient is not None and gradient.numel()]
+        self._layouts = layouts
+
+    @cached_property
+    def norm(self) -> float:
+        return measure_norm(self.present)
+
+    @cached_property
+    def _scale(self) -> float:
+        return 1.0 if self.norm == 0 or SMALL < self.norm < LARGE else 1.0 / self.norm
+
+    @property
+    def channels_last(self) -> list[int | None]:
+        """The order of each gradient in memory: see `Memory.arrange`."""
+        return [None if gradient is None else count_channels_last(gradient) for gradient in self.gradients]
+
+    @property
+    def working_norm(self) -> float:
+        return self.norm * self._scale
+
+    def matrices(self) -> list[Tensor | None]:
+        return as_matrices(self._layouts, [None if g is None else self._prepare(g) for g in self.gradients])
+
+    def write_back(self, matrices: Sequence[Tensor | None]) -> None:
+        for gradient, matrix in zip(self.gradients, matrices, strict=True):
+            if gradient is None or matrix is None:
+                continue
+            if self._scale != 1:
+                place = in_memory_order(gradient)
+                place.copy_((matrix.double() / self._scale).view(place.shape))
+            elif matrix.data_ptr() != gradient.data_ptr():
+                place = in_memory_order(gradient)
+                place.copy_(matrix.view(place.shape))
+
+    def zero_(self) -> None:
+        for gradient in self.present:
+            gradient.zero_()
+
+    def _prepare(self, gradient: Tensor) -> Tensor:
+        dtype = working_dtype(gradient)
+        working = gradient.to(dtype) if self._scale == 1 else (gradient.double() * self._scale).to(dtype)
+        return working if count_channels_last(working) else working.contiguous()
+
+
+def as_matrices(layouts: Sequence[Layout], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Return each gradient as its columns of its matrix, in its order in memory; a view where strides allow."""
+    shapes = [(layout.rows, columns) for layout in layouts for columns in layout.columns]
+    return [
+        None if gradient is None else in_memory_order(gradient).reshape(shape)
+        for gradient, shape in zip(gradients, shapes, strict=True)
+    ]
+
+
+def count_channels_last(gradient: Tensor) -> int:
+    """Return the number of channels of a gradient that lies in memory with them last, 0 of any other."""
+    if gradient.ndim not in (4, 5) or gradient.is_contiguous() or not gradient.movedim(1, -1).is_contiguous():
+        return 0
+    return gradient.shape[1]
+
+
+def in_memory_order(gradient: Tensor) -> Tensor:
+    """Return the gradient with its channels last if it lies so in memory."""
+    return gradient.movedim(1, -1) if count_channels_last(gradient) else gradient
+
+
+def measure_norm(tensors: Sequence[Tensor]) -> float:
+    """Return the Euclidean norm over several tensors, for entries of any size; not finite if an entry is not."""
+    if not tensors:
+        return 0.0
+    plain = hypot(*(float(torch.linalg.vector_norm(tensor, dtype=working_dtype(tensor))) for tensor in tensors))
+    if SMALL < plain < LARGE:
+        return plain
+    largest = float(torch.stack([tensor.abs().max().double() for tensor in tensors]).max())
+    if not isfinite(largest):
+        return largest
+    if largest < SMALLEST:  # its inverse would not be finite
+        return 0.0
+    return largest * hypot(*(float(torch.linalg.vector_norm(tensor.double() / largest)) for tensor in tensors))
+
+
+def working_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

@@ -10,19 +10,20 @@ from torch import Tensor, nn
 
 from sfao.gating.decision import COUNTED
 from sfao.gating.layout import layouts
-from sfao.gating.memory import Memory, make_block
-from sfao.gating.options import DEFAULTS, FIXED, MEMORY_DTYPES, check_options
-from sfao.optim.gradients import LayerGradient, NonFiniteGradient
+from sfao.gating.memory import Memory
+from sfao.gating.options import DEFAULTS, FIXED, check_options
+from sfao.gating.rules import RULES
+from sfao.gating.storage import Storage
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
-
-_OPTIONS = itemgetter(*DEFAULTS)
+#: Returns the values of all options of a param group.
+read_options = itemgetter(*DEFAULTS)
 
 
 def layer_groups(model: nn.Module) -> list[dict[str, Any]]:
-    """One named param group for every module that has parameters of its own.
+    """Return one named param group for every module that has parameters of its own.
 
     A parameter shared by several modules belongs to the first. Frozen parameters are included: they take
     part as soon as they have gradients.
@@ -39,7 +40,7 @@ def layer_groups(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def as_groups(parameters: Parameters, taken: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Param groups, named; every bare tensor becomes a group, hence a layer, of its own.
+    """Return named param groups; every bare tensor becomes a group, hence a layer, of its own.
 
     Groups without a name are numbered, past the names that are taken.
     """
@@ -71,10 +72,20 @@ def _as_group(item: object) -> dict[str, Any]:
     return {**item, "params": tensors}
 
 
-class Layer:
-    """Parameters that get one decision a step, with their memory and their counts.
+def describe_groups(kind: str, groups: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+    """Return a line on the groups: how many, which options they share, and in which they differ."""
+    shared = [name for name in names if all(group[name] == groups[0][name] for group in groups)]
+    told = [name for name in shared if name not in DEFAULTS or groups[0][name] != DEFAULTS[name]]
+    parts = [f"{len(groups)} layer{'s' if len(groups) > 1 else ''}"]
+    parts += [f"{name}={groups[0][name]!r}" for name in told if name in ("lr",) or groups[0][name]]
+    parts += [f"{name} per layer" for name in names if name not in shared]
+    return f"{kind}({', '.join(parts)})"
 
-    `options` is the param group itself: what is changed there, a threshold schedule say, holds from the
+
+class Layer:
+    """Parameters that get one decision per step, with their memory, their rule and their counts.
+
+    `options` is the param group itself: a value that is changed there, by a threshold schedule say, holds from the
     next step on.
     """
 
@@ -84,80 +95,39 @@ class Layer:
         self.parameters: list[Tensor] = []
         self.memory = Memory([], options["capacity"], generator)
         self.counts = dict.fromkeys(COUNTED, 0)
-        #: The options when they were last found to hold.
-        self.checked = self._values()
+        self.rule = RULES[options["rule"]]
+        #: The state that the rule keeps from step to step.
+        self.rule_state = self.rule.initial_state()
+        self._accept_options()
 
     def add_parameters(self, parameters: list[Tensor], options: dict[str, Any]) -> None:
         """Take in parameters; those without entries have nothing to remember."""
         sized = [parameter for parameter in parameters if parameter.numel()]
-        dtype = MEMORY_DTYPES[options["memory_dtype"]]
+        storage = Storage.of(options)
         for layout in layouts([parameter.shape for parameter in sized]):
-            self.memory.add_block(make_block(layout, options["storage"], options["rank"], dtype))
+            self.memory.add_block(storage.make(layout))
         self.parameters += sized
 
     def check_options(self) -> None:
-        """Raise a ValueError if the options, which anyone may change, do not hold any more."""
-        values = self._values()
-        if values == self.checked:
+        """Raise a ValueError if the options, which anyone may change, break a rule."""
+        values = read_options(self.options)
+        if values == self.checked_options:
             return
         check_options(self.options)
-        for name, before, now in zip(DEFAULTS, self.checked, values, strict=True):
+        for name, before, now in zip(DEFAULTS, self.checked_options, values, strict=True):
             if name in FIXED and now != before:
                 raise ValueError(f"`{name}` is fixed when a layer is made ({before!r}), got {now!r} for {self.name!r}")
-        self.checked = values
+        self._accept_options()
 
-    def _values(self) -> tuple[object, ...]:
-        values: tuple[object, ...] = _OPTIONS(self.options)
-        return values
+    def _accept_options(self) -> None:
+        #: The options when they were last checked, and those of the rule as it takes them.
+        self.checked_options: tuple[object, ...] = read_options(self.options)
+        self.rule_numbers = self.rule.numbers(self.options)
 
-    def adopt(self, options: dict[str, Any], memory: Memory, counts: dict[str, int]) -> None:
+    def adopt(
+        self, options: dict[str, Any], memory: Memory, counts: dict[str, int], rule_state: tuple[float, ...]
+    ) -> None:
         """Go on with another memory, as when a state is loaded."""
-        self.options, self.memory, self.counts = options, memory, dict(counts)
-        self.checked = self._values()
-
-    @property
-    def has_gradient(self) -> bool:
-        return any(parameter.grad is not None for parameter in self.parameters)
-
-    def gradient(self, gradients: Sequence[Tensor | None] | None = None) -> LayerGradient:
-        """The given gradients of the layer's parameters, or those that backward() left in them."""
-        if gradients is None:
-            gradients = [parameter.grad for parameter in self.parameters]
-        if any(gradient is not None and gradient.layout != torch.strided for gradient in gradients):
-            raise ValueError(f"the gradient of layer {self.name!r} must be dense, got a sparse tensor")
-        return LayerGradient(gradients, self.memory.layouts)
-
-    def remember(self, gradient: LayerGradient, task: int) -> bool:
-        """Offer the direction of a gradient to the memory; whether it was stored."""
-        if gradient.norm == 0 or gradient.norm < self.options["min_norm"]:
-            return False
-        self.follow(gradient)
-        return self.memory.offer(
-            gradient.matrices(),
-            gradient.working_norm,
-            task,
-            eviction=self.options["eviction"],
-            admit_below=self.options["admit_below"],
-        )
-
-    def check_finite(self, gradient: LayerGradient) -> None:
-        if not gradient.is_finite:
-            raise NonFiniteGradient(f"the gradient of layer {self.name!r} must be finite, got {gradient.norm}")
-
-    def put(self, gradient: LayerGradient, slot: int) -> None:
-        """Store the direction of a gradient in this slot of the memory."""
-        self.follow(gradient)
-        self.memory.write_one(slot, gradient.matrices(), gradient.working_norm)
-
-    def follow(self, gradient: LayerGradient) -> None:
-        """Bring the memory to the device of the gradient, and into its order, should the model have moved."""
-        self.bring_to(gradient.present[0].device)
-        self.memory.arrange(gradient.channels_last)
-
-    def bring_to(self, device: torch.device) -> None:
-        if self.memory.device != device:
-            self.memory.to(device)
-
-
-#: Layers beside the gradients found in them.
-Found = Sequence[tuple[Layer, LayerGradient]]
+        self.options, self.memory, self.counts, self.rule_state = options, memory, dict(counts), rule_state
+        self.rule = RULES[options["rule"]]
+        self._accept_options()

@@ -1,7 +1,8 @@
 """The reference twin: SFAO as the paper writes it, in float64, one layer and one direction after the other.
 
 Nothing here is fast, cached or clever, and nothing of the fast path is used but the two places where chance
-comes in (which directions are sampled, which slot a newcomer takes): tests step both side by side.
+comes in (which directions are sampled, which slot a newcomer takes) and the rule, a function of two numbers: tests
+step both side by side.
 """
 
 from typing import Any
@@ -10,12 +11,13 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
+from sfao.gating.cosine_rule import Sampler
 from sfao.gating.decision import Decision
 from sfao.gating.eviction import EVICTIONS, Slots
 from sfao.gating.layout import layouts
-from sfao.gating.options import MEMORY_DTYPES
 from sfao.gating.projection import SMALLEST_SINGULAR_VALUE
-from sfao.gating.similarity import Sampler
+from sfao.gating.rules import RULES
+from sfao.gating.storage import MEMORY_DTYPES
 
 
 class ReferenceLayer:
@@ -26,6 +28,8 @@ class ReferenceLayer:
         self.options = options
         self.generator = torch.Generator().manual_seed(seed)
         self.sampler = Sampler(seed + 1)
+        self.rule = RULES[options["rule"]]
+        self.rule_state = self.rule.initial_state()
         self.directions: list[Tensor] = []
         self.slots = Slots()
         self.momentum: Tensor | None = None
@@ -42,12 +46,9 @@ class ReferenceLayer:
         sampled: list[int] = torch.arange(len(self.directions))[self.draw()].tolist()
         cosines = [self.cosine(gradient, self.directions[i]) for i in sampled]
         s = max(abs(c) for c in cosines) if self.options["cosine"] == "absolute" else max(cosines)
-        above, below = self.options["accept_above"], self.options["discard_below"]
-        if (s > above or above == -1) and (min(cosines) >= 0 or not self.options["strict"]):
-            return Decision.ACCEPT
-        if s > below or below == -1:
-            return Decision.PROJECT
-        return Decision.DISCARD
+        accepts, projects, *state = self.rule.judge(s, min(cosines), *self.rule.numbers(self.options), *self.rule_state)
+        self.rule_state = tuple(state)
+        return Decision.ACCEPT if accepts else Decision.PROJECT if projects else Decision.DISCARD
 
     def draw(self) -> Tensor | slice:
         return self.sampler.draw(len(self.directions), self.options["samples"])
@@ -57,26 +58,38 @@ class ReferenceLayer:
         a, b = a / a.abs().max(), b / b.abs().max()
         return min(max(float(a @ b / (a.norm() * b.norm())), -1.0), 1.0)
 
-    def gated(self, gradient: Tensor, decision: Decision | None) -> Tensor:
+    def gate(self, gradient: Tensor, decision: Decision | None) -> Tensor:
         if decision is Decision.ACCEPT:
             return gradient
         if decision is Decision.PROJECT:
-            return PROJECTIONS[self.options["projection"]](gradient, self.in_order_of_arrival())
+            return PROJECTIONS[self.options["projection"]](gradient, self.sort_by_arrival())
         return torch.zeros_like(gradient)
 
-    def in_order_of_arrival(self) -> Tensor:
+    def sort_by_arrival(self) -> Tensor:
         order = sorted(range(len(self.directions)), key=self.slots.arrivals.__getitem__)
         return torch.stack([self.directions[i] for i in order])
 
-    def descend(self, update: Tensor, lr: float, beta: float, form: str, decay: float) -> None:
+    def descend(self, update: Tensor) -> None:
+        """One step along the update u, as torch's SGD or the paper writes it."""
+        o = self.options
+        theta = torch.cat([parameter.detach().flatten().double() for parameter in self.parameters])
+        step = -update if o["maximize"] else update
+        if not o["decoupled_weight_decay"]:
+            step = step + o["weight_decay"] * theta
+        beta = o["momentum"]
         if beta:
-            previous = torch.zeros_like(update) if self.momentum is None else self.momentum
-            update = self.momentum = beta * previous + (1 - beta if form == "ema" else 1) * update
+            before = self.momentum
+            if o["momentum_form"] == "ema":
+                self.momentum = (1 - beta) * step if before is None else beta * before + (1 - beta) * step
+            else:
+                self.momentum = step if before is None else beta * before + (1 - o["dampening"]) * step
+            step = step + beta * self.momentum if o["nesterov"] else self.momentum
+        shrunk = (1 - o["lr"] * o["weight_decay"]) * theta if o["decoupled_weight_decay"] else theta
+        moved = shrunk - o["lr"] * step
         with torch.no_grad():
             start = 0
             for parameter in self.parameters:
-                part = update[start : start + parameter.numel()].view_as(parameter)
-                parameter.copy_((1 - lr * decay) * parameter.double() - lr * part)
+                parameter.copy_(moved[start : start + parameter.numel()].view_as(parameter))
                 start += parameter.numel()
 
     def remember(self, task: int) -> bool:
@@ -92,20 +105,20 @@ class ReferenceLayer:
         slot = evict(self.slots, task, self.generator) if full else len(self.directions)
         if slot is None:
             return False
-        self.directions[slot : slot + 1] = [self.stored(gradient / gradient.norm())]
+        self.directions[slot : slot + 1] = [self.compress(gradient / gradient.norm())]
         self.slots.tasks[slot : slot + 1] = [task]
         self.slots.arrivals[slot : slot + 1] = [self.slots.total_offered]
         return True
 
-    def stored(self, direction: Tensor) -> Tensor:
-        """What the memory keeps of a unit direction: rounded, and of low rank where it is factored."""
+    def compress(self, direction: Tensor) -> Tensor:
+        """Return what the memory keeps of a unit direction: rounded, and of low rank where it is factored."""
         if self.options["storage"] == "factored":
-            direction = self.of_low_rank(direction)
+            direction = self.take_low_rank(direction)
         kept = direction.to(MEMORY_DTYPES[self.options["memory_dtype"]]).double()
         unit: Tensor = kept / kept.norm()
         return unit
 
-    def of_low_rank(self, direction: Tensor) -> Tensor:
+    def take_low_rank(self, direction: Tensor) -> Tensor:
         parts, start, rank = [], 0, self.options["rank"]
         for layout in layouts([p.shape for p in self.parameters]):
             sizes = [layout.rows * columns for columns in layout.columns]
@@ -135,14 +148,13 @@ class ReferenceSFAO:
             }
 
     def step(self) -> dict[str, Decision]:
-        """One step; returns the decisions."""
+        """Take one step; return the decisions."""
         decisions = {}
         for name, layer in self.layers.items():
             gradient = layer.gradient()
             decision = layer.decide(gradient)
-            layer.update = layer.gated(gradient, decision)
-            o = layer.options
-            layer.descend(layer.update, o["lr"], o["momentum"], o["momentum_form"], o["weight_decay"])
+            layer.update = layer.gate(gradient, decision)
+            layer.descend(layer.update)
             if decision:
                 decisions[name] = decision
         return decisions
@@ -156,7 +168,7 @@ class ReferenceSFAO:
             layer.momentum = None
 
     def risk(self) -> float:
-        """max over layers and directions of (-<g, u>)_+."""
+        """Return the max over layers and directions of (-<g, u>)_+."""
         return max(
             (max(0.0, float(-d @ layer.update)) for layer in self.layers.values() for d in layer.directions),
             default=0.0,
@@ -164,7 +176,7 @@ class ReferenceSFAO:
 
 
 def onto_complement_of_span(gradient: Tensor, directions: Tensor) -> Tensor:
-    """(I - V V^T) g, V the right singular vectors of the directions."""
+    """Return (I - V V^T) g, V the right singular vectors of the directions."""
     _, values, right = torch.linalg.svd(directions, full_matrices=False)
     basis = right[values > SMALLEST_SINGULAR_VALUE]
     return torch.sub(gradient, basis.T @ (basis @ gradient))
@@ -177,7 +189,7 @@ def one_after_the_other(gradient: Tensor, directions: Tensor) -> Tensor:
 
 
 def onto_cone(gradient: Tensor, directions: Tensor) -> Tensor:
-    """The nearest u with <u, b> >= 0 for all b: u = g + sum_i f_i b_i with the forces f >= 0 of its dual."""
+    """Return the nearest u with <u, b> >= 0 for all b: u = g + sum_i f_i b_i with the forces f >= 0 of its dual."""
     forces, _ = nnls(directions.T.numpy(), -gradient.numpy())
     return torch.add(gradient, directions.T @ torch.from_numpy(forces))
 

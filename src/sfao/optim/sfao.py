@@ -1,78 +1,110 @@
-"""SFAO as a torch optimizer: the gate, then a step of gradient descent with momentum."""
+"""SFAO as a torch optimizer: the gate, then a step of gradient descent."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
+import torch
 from torch import Tensor, nn
 
 from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import WHOLE, GateOptions, check_group_names, check_options
-from sfao.optim.consolidation import Loss
-from sfao.optim.descent import DESCENT_NAMES, Descent, check_descent
-from sfao.optim.gated_layers import OPTION_NAMES, GatedLayers
-from sfao.optim.layers import Parameters, as_groups
-from sfao.optim.planning import planned_options
+from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
+from sfao.optim.consolidation.batches import Loss
+from sfao.optim.descent import DESCENT_NAMES, REFUSED, Descent, check_descent, evaluate, refuse_arguments
+from sfao.optim.gate import OPTION_NAMES, Gate
+from sfao.optim.layers import Parameters, as_groups, describe_groups
+from sfao.optim.planning import plan_options
+
+#: Options that states from before them lack, with the values that held then.
+ADDED_OPTIONS = {
+    "rule": DEFAULTS["rule"],
+    "dampening": 0.0,
+    "nesterov": False,
+    "maximize": False,
+    "decoupled_weight_decay": True,
+}
 
 
 class SFAO(Descent):
     """Selective Forgetting-Aware Optimization: gradient descent that looks before it steps.
 
     For every layer, the gradient g is compared with a few remembered directions and accepted, projected off
-    all of them, or discarded; the outcome u then moves the parameters::
-
-        m <- momentum * m + (1 - momentum) * u        theta <- (1 - lr * weight_decay) * theta - lr * m
-
-    Until something is remembered this is SGD. At the end of a task call :meth:`consolidate` (or, after any
-    backward(), :meth:`remember`). After a step, `.grad` holds u.
+    all of them, or discarded; the outcome u then takes the place of g in a step of :class:`torch.optim.SGD`. Until
+    something is remembered, that is SGD with the same arguments. At the end of a task call :meth:`consolidate` (or,
+    after any backward(), :meth:`remember`). After a step, `.grad` holds u.
 
     Args:
         params: as for any optimizer. Param groups are layers (see :func:`sfao.layer_groups`); of plain
             parameters, every one is a layer of its own.
-        lr: learning rate.
-        momentum: of the exponential average above; 0 for none. Its buffer is dropped at a task boundary.
-        momentum_form: ``"ema"`` as above, or ``"heavy_ball"``, torch's ``m <- momentum * m + u``.
-        weight_decay: decoupled, as above.
+        lr, momentum, dampening, weight_decay, nesterov, maximize: as for :class:`torch.optim.SGD`. Weight decay is
+            added after the gate. The momentum of a task ends with it.
+        momentum_form: ``"heavy_ball"``, torch's, or ``"ema"``, the paper's ``m <- momentum * m + (1 - momentum) * u``.
+        decoupled_weight_decay: shrink the parameters by ``1 - lr * weight_decay``, as the paper does.
         granularity, seed, memory_budget, options: see :class:`sfao.Gate`. The options can be given per
-            param group, as can the four arguments before.
+            param group, as can the arguments before, but not ``foreach``, ``fused`` and ``differentiable``, which must
+            be left at torch's defaults.
     """
 
     def __init__(
         self,
         params: Parameters,
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0.0,
-        *,
-        momentum_form: str = "ema",
+        dampening: float = 0.0,
         weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        momentum_form: str = "heavy_ball",
+        decoupled_weight_decay: bool = False,
         granularity: str = "layer",
         seed: int = 0,
         memory_budget: str | int | None = None,
         **options: Unpack[GateOptions],
     ) -> None:
-        check_names(options, OPTION_NAMES, (*DESCENT_NAMES, *WHOLE))
+        refuse_arguments({"foreach": foreach, "differentiable": differentiable, "fused": fused})
+        check_names(options, OPTION_NAMES, (*DESCENT_NAMES, *GATE_WIDE))
         groups = as_groups(params)
-        chosen, plan = planned_options(groups, memory_budget, options)
-        self.gate = GatedLayers(granularity, seed, plan)
-        super().__init__(groups, lr, momentum, momentum_form=momentum_form, weight_decay=weight_decay, **chosen)
+        chosen, plan = plan_options(groups, memory_budget, options)
+        self.gate = Gate.without_layers(granularity, seed, plan, chosen)
+        super().__init__(
+            groups,
+            lr,
+            momentum,
+            dampening,
+            weight_decay,
+            nesterov,
+            maximize=maximize,
+            momentum_form=momentum_form,
+            decoupled_weight_decay=decoupled_weight_decay,
+            **chosen,
+        )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a layer; the memory of the others stays as it is."""
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
-        check_group_names(group, (*DESCENT_NAMES, *OPTION_NAMES))
+        group = refuse_arguments(group)
+        check_group_names(group, (*DESCENT_NAMES, *OPTION_NAMES, *REFUSED))
         self.gate.check_group({**self.defaults, **group})
         super().add_param_group(group)
         self.gate.add_group(group)
 
-    def descend(self, sound: Tensor | None = None) -> None:
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Gate the gradients, then move every parameter along what has become of its own."""
-        super().descend(self.gate.apply())
+        loss = evaluate(closure)
+        sound = self.gate.apply()
+        self.descend(sound)
+        return loss
 
     # -- Memory ----------------------------------------------------------------------------------------
 
     def remember(self) -> int:
-        """Store the directions of the gradients that backward() left; returns how many were stored."""
+        """Store the directions of the gradients that backward() left; return how many were stored."""
         return self.gate.remember()
 
     def consolidate(
@@ -87,17 +119,17 @@ class SFAO(Descent):
     ) -> int:
         """Store directions of a finished task and end it: see :meth:`sfao.Gate.consolidate`."""
         stored = self.gate.consolidate(model, batches, loss, target=target, per=per, limit=limit)
-        self.drop_momentum()
+        self.state.clear()  # momentum starts anew
         return stored
 
     def end_task(self) -> None:
         """Mark a task boundary without storing anything: momentum starts anew."""
         self.gate.end_task()
-        self.drop_momentum()
+        self.state.clear()
 
     @property
     def last_decisions(self) -> dict[str, Decision]:
-        """What the last step decided, {layer: decision}; a layer whose gradient was zero is not in it."""
+        """The decisions of the last step, {layer: decision}; a layer whose gradient was zero is not in it."""
         return self.gate.last_decisions
 
     @property
@@ -122,42 +154,46 @@ class SFAO(Descent):
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
-        """What `memory_budget` picked."""
+        """The storage and capacity that `memory_budget` picked."""
         return self.gate.memory_plan
 
     def risk(self) -> float:
-        """The interference risk of the last update: see :meth:`sfao.Gate.risk`."""
+        """Return the interference risk of the last update: see :meth:`sfao.Gate.risk`."""
         return self.gate.risk()
 
     def kept(self) -> dict[str, float]:
-        """How much of each layer's gradient the last update kept: see :meth:`sfao.Gate.kept`."""
+        """Return the share of each layer's gradient that the last update kept: see :meth:`sfao.Gate.kept`."""
         return self.gate.kept()
+
+    def __repr__(self) -> str:
+        return describe_groups(type(self).__name__, self.param_groups, (*DESCENT_NAMES, *OPTION_NAMES))
 
     # -- State -----------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "gate": self.gate.state_dict()}
+        return {**super().state_dict(), "gate": self.gate.state_dict(with_options=False)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
         if not isinstance(state_dict, dict) or "gate" not in state_dict:
             got = f"keys {list(state_dict)}" if isinstance(state_dict, dict) else type(state_dict).__name__
             raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got {got}")
-        read = self.gate.read_state(state_dict["gate"])
+        state = self.gate.read_state(state_dict["gate"])
         try:
-            self._check_saved(state_dict)
-            super().load_state_dict({name: value for name, value in state_dict.items() if name != "gate"})
+            groups = [{**ADDED_OPTIONS, **group} for group in state_dict["param_groups"]]
+            self._check_saved(groups, state_dict["state"])
+            super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
-        self.gate.adopt(read, self.param_groups)
+        self.gate.adopt(state, self.param_groups)
 
-    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+    def _check_saved(self, groups: list[dict[str, Any]], state: dict[int, dict[str, Any]]) -> None:
         """Raise a ValueError for saved options that break a rule, or momentum of other shapes."""
-        for group in state_dict["param_groups"]:
+        for group in groups:
             check_options(group)
             check_descent(group)
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for number, saved in state_dict["state"].items():
+        for number, saved in state.items():
             buffer = saved.get("momentum_buffer")
             if buffer is not None and buffer.shape != parameters[number].shape:
                 raise ValueError(f"momentum of shape {tuple(buffer.shape)} for {tuple(parameters[number].shape)}")

@@ -15,6 +15,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 import sfao
+from sfao.cost.filling import fill_memory
 from sfao.gating.device import kernels, layer_kernels
 from sfao.gating.device.engine import DeviceGate, Member
 
@@ -67,12 +68,16 @@ def run_gate(**options: object) -> None:
     model = nn.ModuleList([nn.Linear(40, 30), nn.Conv2d(16, 32, 3, bias=False), nn.BatchNorm2d(8), nn.Linear(4, 4)])
     optimizer = sfao.SFAO(sfao.layer_groups(model), capacity=20, **options)
     for layer in optimizer.gate.layers[:-1]:
-        layer.memory.fill(20, torch.device("cpu"))
+        fill_memory(layer.memory, 20, torch.device("cpu"))
     gradients = [
         [torch.randn_like(p).flatten(1) if p.ndim > 1 else torch.randn(1, len(p)) for p in layer.parameters]
         for layer in optimizer.gate.layers
     ]
-    DeviceGate([Member(a.memory, a.options, g) for a, g in zip(optimizer.gate.layers, gradients, strict=True)]).run()
+    members = [
+        Member(layer.memory, layer.options, layer.rule, layer.rule_state, of_layer)
+        for layer, of_layer in zip(optimizer.gate.layers, gradients, strict=True)
+    ]
+    DeviceGate(members).run()
 
 
 def main() -> None:

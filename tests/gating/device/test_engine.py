@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from sfao.gating.cosine_rule import COSINE_RULE, Sampler
 from sfao.gating.decision import ACCEPTED, DISCARDED, PROJECTED, ZERO
-from sfao.gating.layout import as_matrices, layouts
-from sfao.gating.memory import Memory, make_block
+from sfao.gating.layout import layouts
+from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS
-from sfao.gating.similarity import Sampler
-from sfao.optim.gradients import norm
+from sfao.gating.storage import Storage
+from sfao.optim.host_path import as_matrices, norm
 from tests.on_device import DEVICE, engine
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -17,12 +18,16 @@ pytestmark = pytest.mark.usefixtures("_on_device")
 SHAPES = [(18, 24), (18,)]
 
 
+def member(memory, options, gradients):
+    return engine.Member(memory, options, COSINE_RULE, COSINE_RULE.initial_state(), gradients)
+
+
 def memory_of(directions: list[list[Tensor]], storage: str = "dense") -> Memory:
     layout = layouts([gradient.shape for gradient in directions[0]])
-    memory = Memory([make_block(one, storage, 2, torch.float32) for one in layout], 20, torch.Generator())
+    memory = Memory([Storage(storage, 2, "float32").make(one) for one in layout], 20, torch.Generator())
     memory.to(DEVICE)
     for direction in directions:
-        memory.offer(as_matrices(layout, direction), norm(direction), 0, eviction="fifo", admit_below=1.0)
+        memory.store_if_admitted(as_matrices(layout, direction), norm(direction), 0, eviction="fifo", admit_below=1.0)
     return memory
 
 
@@ -31,7 +36,7 @@ def random(count: int) -> list[list[Tensor]]:
 
 
 def gate_over(memory: Memory, gradients: list[Tensor], **options) -> engine.DeviceGate:
-    return engine.DeviceGate([engine.Member(memory, {**DEFAULTS, "samples": 20, **options}, gradients)])
+    return engine.DeviceGate([member(memory, {**DEFAULTS, "samples": 20, **options}, gradients)])
 
 
 @pytest.mark.parametrize("storage", ["dense", "factored"])
@@ -89,9 +94,7 @@ def test_one_gradient_that_is_not_finite_clears_all_of_them():
     memory, (gradients, others) = memory_of(random(3)), random(2)
     gradients[1][0] = torch.inf
     options = {**DEFAULTS, "samples": 2}
-    gate = engine.DeviceGate(
-        [engine.Member(memory, options, others), engine.Member(memory_of(random(1)), options, gradients)]
-    )
+    gate = engine.DeviceGate([member(memory, options, others), member(memory_of(random(1)), options, gradients)])
     gate.run()
     assert gate.broken.tolist() == [False, True]
     assert not gate.sound

@@ -15,7 +15,7 @@ from sfao.gating.device.tables import (
     update_tiles,
 )
 from sfao.gating.layout import layouts
-from sfao.gating.memory import make_block
+from sfao.gating.storage import Storage
 
 CPU = torch.device("cpu")
 shapes = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=4)
@@ -69,7 +69,7 @@ def test_norms_take_every_entry_of_a_layer_once(gradients):
 
 def test_parameters_of_one_matrix_share_their_left_factors():
     (layout,) = layouts([(20, 9), (20,)])
-    block = make_block(layout, "factored", 2, torch.float32)
+    block = Storage("factored", 2, "float32").make(layout)
     block.reserve(3)
     block.resize(3)
     weight, bias = pieces_of(0, block, [4, 7])

@@ -2,6 +2,8 @@
 
 import triton.language as tl
 
+from sfao.gating.rule import MAX_OPTIONS, MAX_STATES
+
 #: A piece: the gradient of one parameter beside the directions held of it.
 PIECE_WIDTH = tl.constexpr(7)
 PIECE_GRADIENT = tl.constexpr(0)
@@ -49,5 +51,5 @@ ZERO = tl.constexpr(3)
 CODES = tl.constexpr(4)
 
 #: The options and the state of a rule, one column each.
-RULE_OPTIONS = tl.constexpr(4)
-RULE_STATES = tl.constexpr(2)
+RULE_OPTIONS = tl.constexpr(MAX_OPTIONS)
+RULE_STATES = tl.constexpr(MAX_STATES)

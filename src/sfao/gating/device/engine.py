@@ -9,13 +9,14 @@ import torch
 import triton
 from torch import Tensor
 
+from sfao.gating.block import Matrices
 from sfao.gating.device import layer_kernels
 from sfao.gating.device.addresses import Addresses
 from sfao.gating.device.launches import Launches, Norms
 from sfao.gating.device.tables import Kind, Piece, pieces_of
-from sfao.gating.memory import ORTHOGONALITY, Memory
-from sfao.gating.products import by_block
-from sfao.gating.stack import Matrices
+from sfao.gating.memory import Memory
+from sfao.gating.products import ORTHOGONALITY, by_block
+from sfao.gating.rule import MAX_OPTIONS, Rule
 from sfao.gating.transfer import send
 
 #: What one pass leaves of a direction, relative to what it removed, divided by the smallest singular value.
@@ -28,10 +29,12 @@ PLACES = 256
 
 @dataclass(frozen=True)
 class Member:
-    """A layer: its memory, the options of its group, and its gradients, contiguous, None where there is none."""
+    """A layer: its memory, the options of its group, its rule, and its contiguous gradients (None for none)."""
 
     memory: Memory
     options: dict[str, Any]
+    rule: Rule
+    rule_state: tuple[float, ...]
     gradients: Matrices
 
 
@@ -43,7 +46,7 @@ class DeviceGate:
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
-        self._options = [member.options for member in members]
+        self._rules = [(member.rule, member.options) for member in members]
         self.device = next(g.device for member in members for g in member.gradients if g is not None)
         present = [[g for g in member.gradients if g is not None] for member in members]
         gradients = [g for of_layer in present for g in of_layer]
@@ -58,13 +61,15 @@ class DeviceGate:
         self._held, self._samples = self._column(held), self._column(self._sampled)
         self._sample = torch.arange(capacity, dtype=torch.int32, device=self.device).repeat(layers, 1)
         self._seeds = self._column([member.memory.sampler.seed for member in members])
-        #: How often each layer has drawn a sample; see `similarity.Sampler`.
+        #: How often each layer has drawn a sample; see `cosine_rule.Sampler`.
         self.turns = self._column([member.memory.sampler.turn for member in members])
         self._inverse_norms = self._zeros(layers, capacity, dtype=torch.float64)
         self._spans_all = self._column([False] * layers)
         self._first, self._second, self.passes = self._solvers(members, capacity)
-        self.thresholds = self._zeros(layers, 3, dtype=torch.float64)
-        self.follow_thresholds()
+        self._decide_kernel = layer_kernels.decide_with(members[0].rule.judge)
+        self.rule_options = self._zeros(layers, MAX_OPTIONS, dtype=torch.float64)
+        self.rule_states = torch.tensor([m.rule_state for m in members], dtype=torch.float64, device=self.device)
+        self.follow_options()
         self._absolute = self._column([member.options["cosine"] == "absolute" for member in members])
         self._roots, self._scales = self._zeros(layers), self._zeros(layers)
         self._looking, self._projecting, self._again, self._actions = self._zeros(4, layers, dtype=torch.int32).unbind()
@@ -83,11 +88,10 @@ class DeviceGate:
 
     # -- Every step ------------------------------------------------------------------------------------
 
-    def follow_thresholds(self) -> None:
-        """Decide as the options say now: above what to accept, below what to discard, how strictly."""
-        names = ("accept_above", "discard_below", "strict")
-        values = [[float(options[name]) for name in names] for options in self._options]
-        send(torch.tensor(values, dtype=torch.float64, device="cpu"), self.thresholds)
+    def follow_options(self) -> None:
+        """Decide by the options of the rule as they are now."""
+        values = [rule.numbers(options) for rule, options in self._rules]
+        send(torch.tensor(values, dtype=torch.float64, device="cpu"), self.rule_options)
 
     def point_at(self, addresses: Sequence[int]) -> None:
         """Work on gradients, of the same shapes, at these addresses from now on."""
@@ -125,10 +129,10 @@ class DeviceGate:
 
     def _decide(self, cosines: Tensor) -> None:
         layers, capacity = self._sample.shape
-        layer_kernels.decide[(layers,)](
+        self._decide_kernel[(layers,)](
             self.codes, self.cosines, self._projecting, self.sound, self.counts, self.broken, self.stale, self.turns,
             self.norms, cosines, self._inverse_norms, self._sample, self._held, self._samples,
-            self.thresholds, self._absolute, self._retired, layers, capacity,
+            self.rule_options, self.rule_states, self._absolute, self._retired, layers, capacity,
             sampled=self._draws, LAYERS=triton.next_power_of_2(layers), PLACES=PLACES,
         )  # fmt: skip
 
@@ -186,14 +190,16 @@ class DeviceGate:
             count = len(member.memory)
             if not count:
                 continue
-            projection = member.memory.projection(member.gradients, member.options["projection"])
+            projection = member.memory.products.projection(
+                member.gradients, member.options["projection"], member.memory.slots
+            )
             factors = projection.factors()
             if factors is None:
                 raise ValueError(f"`projection` must be linear on a device, got {member.options['projection']!r}")
             inner, outer = factors
             first[layer, : len(inner), :count] = inner
             second[layer, :count, : len(inner)] = outer
-            self._inverse_norms[layer, :count] = member.memory.inverse_norms(member.gradients)
+            self._inverse_norms[layer, :count] = member.memory.products.inverse_norms(member.gradients)
             orthogonal[layer] = projection.is_orthogonal
             entries = sum(g.numel() for g in member.gradients if g is not None)
             self._spans_all[layer] = projection.is_orthogonal and projection.rank >= entries

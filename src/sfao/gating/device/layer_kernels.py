@@ -1,11 +1,14 @@
 """Triton kernels that look at one layer each: its norm, its sample, what is decided, the weights of a projection."""
 
+from collections.abc import Callable
+from functools import cache
 from types import FunctionType
+from typing import Any
 
 import triton
 import triton.language as tl
 
-from sfao.gating.decision import accepts, projects
+from sfao.gating.cosine_rule import judge, number_below
 from sfao.gating.device.columns import (
     ACCEPTED,
     CLEAR,
@@ -17,19 +20,25 @@ from sfao.gating.device.columns import (
     LAYER_WIDTH,
     PROJECT,
     PROJECTED,
+    RULE_OPTIONS,
+    RULE_STATES,
     ZERO,
 )
-from sfao.gating.similarity import number_below
 
-# The host's own functions, with `tl` among their globals, where Triton's interpreter wants to see it.
-_number_below, _accepts, _projects = (
-    triton.jit(FunctionType(function.__code__, globals())) for function in (number_below, accepts, projects)
-)
+
+def compile_function(function: Callable[..., Any]) -> Any:
+    """Return one of the host's own functions for kernels to call."""
+    # With `tl` among its globals, where Triton's interpreter wants to see it.
+    return triton.jit(FunctionType(function.__code__, globals()))
+
+
+_number_below = compile_function(number_below)
+_judge = compile_function(judge)
 
 
 @triton.jit
 def measure(norms, roots, scales, looking, partial, segments, held, TILES: tl.constexpr):
-    """The norm of a layer, from sums of squares always added in the same order, and what it is scaled by.
+    """norms[layer] = its norm, from sums of squares always added in the same order, with what it is scaled by.
 
     A layer is looking that has directions to compare with, and a gradient that is neither zero nor not finite.
     """
@@ -51,7 +60,7 @@ def measure(norms, roots, scales, looking, partial, segments, held, TILES: tl.co
 
 @triton.jit
 def draw(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.constexpr):
-    """sample[layer] = what `similarity.Sampler` draws at this turn, where not all directions are looked at."""
+    """sample[layer] = what `cosine_rule.Sampler` draws at this turn, where not all directions are looked at."""
     layer = tl.program_id(0)
     count = tl.load(held + layer)
     some = tl.load(samples + layer)
@@ -72,10 +81,10 @@ def draw(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.cons
 @triton.jit
 def decide(
     codes, cosines, projecting, sound, counts, broken, stale, turns,
-    norms, dots, inverse_norms, sample, held, samples, thresholds, absolute, retired, layers, capacity,
+    norms, dots, inverse_norms, sample, held, samples, options, states, absolute, retired, layers, capacity,
     sampled: tl.constexpr, LAYERS: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
-    """What to do with a layer, from its cosines with the directions looked at; and the books of that.
+    """Decide on a layer, from its cosines with the directions looked at, and count that.
 
     If the gradient of any layer is not finite nothing is counted or projected.
     """
@@ -107,17 +116,22 @@ def decide(
     none = least > 1.5
     most, least = tl.where(none, 1.0, most), tl.where(none, 1.0, least)
 
-    accept = tl.load(thresholds + layer * 3)
-    discard = tl.load(thresholds + layer * 3 + 1)
-    strict = tl.load(thresholds + layer * 3 + 2)
-    is_accepted = _accepts(most, least, accept, strict) | (count == 0)
-    code = tl.where(is_accepted, ACCEPTED, tl.where(_projects(most, discard), PROJECTED, DISCARDED))
+    given = options + layer * RULE_OPTIONS
+    state = states + layer * RULE_STATES
+    accepts, projects, first, second = _judge(
+        most, least,
+        tl.load(given), tl.load(given + 1), tl.load(given + 2), tl.load(given + 3), tl.load(state), tl.load(state + 1),
+    )  # fmt: skip
+    code = tl.where(accepts | (count == 0), ACCEPTED, tl.where(projects, PROJECTED, DISCARDED))
     code = tl.where(norm < 1e-300, ZERO, code)
     tl.store(codes + layer, code.to(tl.int64))
     tl.store(cosines + layer, most)
     tl.store(projecting + layer, ((code == PROJECTED) & is_sound).to(tl.int32))
     if is_sound:
         tl.store(counts + layer * CODES + code, tl.load(counts + layer * CODES + code) + 1)
+        if (count > 0) & (code != ZERO):
+            tl.store(state, first)
+            tl.store(state + 1, second)
         if (some < count) & (code != ZERO):
             tl.store(turns + layer, tl.load(turns + layer) + 1)
     if (norm < float("inf")) == 0:
@@ -128,12 +142,21 @@ def decide(
             tl.store(stale, True)
 
 
+@cache
+def decide_with(rule: Callable[..., Any]) -> Any:
+    """Return the kernel `decide` with the function of another rule in it."""
+    if rule is judge:
+        return decide
+    namespace = {**globals(), "_judge": compile_function(rule)}
+    return triton.jit(FunctionType(decide.fn.__code__, namespace))
+
+
 @triton.jit
 def weigh(
     weights, actions, again, solved, dots, codes, wanted, sound, spans_all, orthogonal, capacity,
     first: tl.constexpr, rounding: tl.constexpr, tolerance: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
-    """The weights of the directions in the projections that are wanted, 0 elsewhere, and what is to be done.
+    """weights[layer] = those of the directions in a projection that is wanted, 0 elsewhere, with what is to be done.
 
     The first time also whether it must be done again, since rounding may show in what is left: the gradients have
     norm 1 here.

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sfao.gating.block import ALIGNED_BYTES, Block
 from sfao.gating.device.columns import LAYER_WIDTH, SEGMENT_WIDTH, SPAN_WIDTH, TILE_WIDTH
-from sfao.gating.factored import FactoredBlock
 
 #: Entries that a vectorised load takes at once, in any dtype that directions are held in.
 ALIGNED_ENTRIES = 8
@@ -52,8 +51,10 @@ class Piece:
 def pieces_of(layer: int, block: Block, gradients: Sequence[int | None]) -> Iterator[Piece]:
     """The pieces of a block whose parameters have these gradients, by number; none for parameters without one."""
     layout = block.layout
-    rights = block.used[1:] if isinstance(block, FactoredBlock) else block.used
-    left = block.used[0] if isinstance(block, FactoredBlock) else None
+    tensors = block.kernel_tensors
+    if tensors is None:
+        raise ValueError(f"`storage` must be one that kernels read, got {block.kind!r}")
+    left, rights = tensors
     for number, columns, right in zip(gradients, layout.columns, rights, strict=True):
         if number is not None:
             rows, width = (layout.rows, columns) if left is not None else (1, layout.rows * columns)

@@ -1,23 +1,28 @@
-"""Cosines between a gradient and a sample of the remembered directions."""
+"""The rule of the paper: the largest cosine with a random few of the remembered directions, against two thresholds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sfao.checks import is_number
+from sfao.gating.rule import Rule
+
+#: Turns drawn at a time, which cost little more than one.
 DRAWS_AT_ONCE = 256
 
 
 class Sampler:
     """Draws of some of a memory's directions, uniform, without replacement.
 
-    What is drawn depends on the seed and on how many draws came before, and on nothing else: a device that counts its
+    A draw depends on the seed and on the number of draws before it, and on nothing else: a device that counts its
     steps draws the same (`layer_kernels.draw`), and the two numbers are all the state there is.
     """
 
     def __init__(self, seed: int, turn: int = 0) -> None:
         self.seed = seed % 2**63
-        #: How many draws came before.
+        #: The number of draws so far.
         self.turn = turn
         self._of = (0, 0)
         self._first = 0
@@ -29,8 +34,7 @@ class Sampler:
             return slice(None)
         if self._of != (count, samples) or not 0 <= self.turn - self._first < len(self._draws):
             self._of, self._first = (count, samples), self.turn
-            # Many turns at a time cost little more than one.
-            self._draws = distinct(self.seed, range(self.turn, self.turn + DRAWS_AT_ONCE), count, samples)
+            self._draws = draw_distinct(self.seed, range(self.turn, self.turn + DRAWS_AT_ONCE), count, samples)
         self.turn += 1
         return self._draws[self.turn - 1 - self._first]
 
@@ -42,7 +46,7 @@ class Sampler:
         return Sampler(state["seed"], state["turn"])
 
 
-def distinct(seed: int, turns: range, count: int, samples: int) -> Tensor:
+def draw_distinct(seed: int, turns: range, count: int, samples: int) -> Tensor:
     """A row of `samples` different numbers below `count` for each turn, all sets as likely (Floyd 1987)."""
     seeds, turn = torch.tensor(seed, device="cpu"), torch.arange(turns.start, turns.stop, device="cpu")
     chosen = torch.empty(len(turns), samples, dtype=torch.int64, device="cpu")
@@ -69,15 +73,28 @@ def number_below(seed, turn, place, bound):  # type: ignore[no-untyped-def]
     return (((x >> 32) & 0xFFFFFFFF) * bound) >> 32
 
 
-def extreme_cosines(dots: Tensor, inverse_norms: Tensor, norm: float, kind: str) -> tuple[float, float]:
-    """The largest cosine, signed or absolute, and the smallest signed one.
+# Also compiled for devices (see `Rule`). The inequalities of the paper are strict, so the edges at -1 are spelled out:
+# accepting above -1 always accepts, discarding below -1 never discards. With `strict` (not 0), nothing is accepted that
+# points against one of the directions.
+def judge(largest, smallest, accept_above, discard_below, strict, unused, first, second):  # type: ignore[no-untyped-def]
+    """Return whether to accept and whether else to project; the thresholds are lambda_accept and lambda_proj."""
+    accepts = ((largest > accept_above) | (accept_above == -1)) & ((strict == 0) | (smallest >= 0))
+    projects = (largest > discard_below) | (discard_below == -1)
+    return accepts, projects, first, second
 
-    From inner products of a gradient of this norm with directions of these norms. Rounding can push the
-    quotient past 1, where no threshold may see it. With no direction at all, everything agrees.
-    """
-    if len(dots) == 0:
-        return 1.0, 1.0
-    least, most = torch.aminmax(dots * inverse_norms)
-    smallest = min(max(float(least) / norm, -1.0), 1.0)
-    largest = min(max(float(most) / norm, -1.0), 1.0)
-    return (max(largest, -smallest) if kind == "absolute" else largest), smallest
+
+def check_thresholds(options: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names the first option whose value breaks its rule."""
+    for name in ("accept_above", "discard_below"):
+        if not (is_number(options[name]) and -1 <= options[name] <= 1):
+            raise ValueError(f"`{name}` must be in [-1, 1], got {options[name]!r}")
+    if options["discard_below"] > options["accept_above"]:
+        raise ValueError(
+            f"`discard_below` must not exceed `accept_above` ({options['accept_above']}), "
+            f"got {options['discard_below']}"
+        )
+    if not isinstance(options["strict"], bool):
+        raise ValueError(f"`strict` must be True or False, got {options['strict']!r}")
+
+
+COSINE_RULE = Rule({"accept_above": 0.85, "discard_below": -1e-4, "strict": False}, check_thresholds, judge)

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.gating.similarity import Sampler, distinct, extreme_cosines
+from sfao.gating.cosine_rule import Sampler, draw_distinct
+from sfao.gating.products import extreme_cosines
 
 
 def generator(seed=0):
@@ -28,7 +29,7 @@ def test_samples_are_uniform():
 
 def test_every_set_is_as_likely_as_any_other():
     """Not only every number: Floyd's way must make no pair more likely than another."""
-    pairs = distinct(3, range(15_000), 6, 2).sort(1).values
+    pairs = draw_distinct(3, range(15_000), 6, 2).sort(1).values
     counts = torch.unique(pairs, dim=0, return_counts=True)[1]
     assert len(counts) == 15
     # 1000 expected each, standard deviation 31

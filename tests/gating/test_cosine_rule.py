@@ -3,13 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfao import Decision
-from sfao.gating.decision import decide
+from sfao.gating.cosine_rule import COSINE_RULE
 
 cosines = st.floats(-1, 1)
 
 
-def decided(largest: float, accept_above: float, discard_below: float, smallest: float = 0.0, strict: bool = False):
-    return decide(largest, smallest, accept_above=accept_above, discard_below=discard_below, strict=strict)
+def decide(largest: float, accept_above: float, discard_below: float, smallest: float = 0.0, strict: bool = False):
+    options = {"accept_above": accept_above, "discard_below": discard_below, "strict": strict}
+    accepts, projects, *_ = COSINE_RULE.judge(largest, smallest, *COSINE_RULE.numbers(options), 0.0, 0.0)
+    return Decision.ACCEPT if accepts else Decision.PROJECT if projects else Decision.DISCARD
 
 
 @pytest.mark.parametrize(
@@ -23,27 +25,27 @@ def decided(largest: float, accept_above: float, discard_below: float, smallest:
     ],
 )
 def test_both_edges_of_both_thresholds(largest, expected):
-    assert decided(largest, 0.5, -0.2) is expected
+    assert decide(largest, 0.5, -0.2) is expected
 
 
 @given(cosines)
 def test_accepting_above_minus_one_always_accepts(largest):
-    assert decided(largest, -1, -1) is Decision.ACCEPT
+    assert decide(largest, -1, -1) is Decision.ACCEPT
 
 
 @given(cosines, cosines)
 def test_discarding_below_minus_one_never_discards(largest, accept_above):
-    assert decided(largest, accept_above, -1) is not Decision.DISCARD
+    assert decide(largest, accept_above, -1) is not Decision.DISCARD
 
 
 @given(cosines)
 def test_discarding_below_one_always_discards(largest):
-    assert decided(largest, 1, 1) is Decision.DISCARD
+    assert decide(largest, 1, 1) is Decision.DISCARD
 
 
 @given(cosines)
 def test_accept_one_and_discard_minus_one_always_project(largest):
-    assert decided(largest, 1, -1) is Decision.PROJECT
+    assert decide(largest, 1, -1) is Decision.PROJECT
 
 
 @given(cosines, cosines, st.tuples(cosines, cosines).map(sorted))
@@ -51,10 +53,10 @@ def test_a_larger_cosine_is_never_treated_worse(one, other, thresholds):
     below, above = thresholds
     rank = [Decision.DISCARD, Decision.PROJECT, Decision.ACCEPT].index
     low, high = sorted((one, other))
-    assert rank(decided(low, above, below)) <= rank(decided(high, above, below))
+    assert rank(decide(low, above, below)) <= rank(decide(high, above, below))
 
 
 def test_strict_projects_what_points_against_one_direction():
-    assert decided(0.9, 0.5, -0.2, smallest=-0.01) is Decision.ACCEPT
-    assert decided(0.9, 0.5, -0.2, smallest=-0.01, strict=True) is Decision.PROJECT
-    assert decided(0.9, 0.5, -0.2, smallest=0.0, strict=True) is Decision.ACCEPT
+    assert decide(0.9, 0.5, -0.2, smallest=-0.01) is Decision.ACCEPT
+    assert decide(0.9, 0.5, -0.2, smallest=-0.01, strict=True) is Decision.PROJECT
+    assert decide(0.9, 0.5, -0.2, smallest=0.0, strict=True) is Decision.ACCEPT

@@ -1,4 +1,4 @@
-"""Which of a task's gradients the layers will hold, decided before any of them is taken."""
+"""The draw among a task's units: which gradients the layers will hold, decided before any of them is taken."""
 
 from collections.abc import Sequence
 
@@ -8,53 +8,53 @@ from sfao.gating.eviction import Slots
 from sfao.optim.layers import Layer
 
 
-class Selection:
+class Draw:
     """The slots that units take in layers whose choice does not depend on what a gradient looks like.
 
-    Layers whose books are alike share one draw: of fewer units then is a gradient needed. Where `admit_below` or
+    Layers of one history share one draw: gradients of fewer units are then needed. Where `admit_below` or
     `min_norm` looks at the gradient, every unit is wanted.
     """
 
     def __init__(self, layers: Sequence[Layer], task: int, count: int | None) -> None:
-        self._books: list[_Books] = []
-        self._of_layer: dict[Layer, _Books] = {}
+        self._draws: list[_SlotDraw] = []
+        self._of_layer: dict[Layer, _SlotDraw] = {}
         for layer in layers:
-            if chooses_blindly(layer):
-                self._of_layer[layer] = self._shared(layer, task)
+            if draws_blindly(layer):
+                self._of_layer[layer] = self._find_draw(layer, task)
         self._wants_all = len(self._of_layer) < len(layers)
         self._survivors: set[int] | None = None
         if count is not None:
             for number in range(count):
                 self._enter(number)
-            self._survivors = {number for books in self._books for number in books.places.values()}
+            self._survivors = {number for drawn in self._draws for number in drawn.places.values()}
 
-    def wants(self, number: int) -> bool:
-        """Whether a gradient of this unit is needed; to be asked for all units, in order."""
+    def is_wanted(self, number: int) -> bool:
+        """Tell whether a gradient of this unit is needed; to be asked about all units, in order."""
         if self._survivors is None:
             return self._enter(number) or self._wants_all
         return self._wants_all or number in self._survivors
 
     def slots(self, layer: Layer, numbers: Sequence[int]) -> dict[int, int]:
-        """{position: slot} of those of the units that the layer is still to hold, in the order of the slots."""
+        """Return {position: slot} of those of the units that the layer is still to hold, in the order of the slots."""
         positions = {number: position for position, number in enumerate(numbers)}
         places = self._of_layer[layer].places
         return {positions[places[slot]]: slot for slot in sorted(places) if places[slot] in positions}
 
-    def close(self, layer: Layer, written: dict[int, int]) -> None:
-        """Settle the books of a layer with what was really written, {slot: number}.
+    def close(self, layer: Layer, stored: dict[int, int]) -> None:
+        """Let the memory of a layer hold what was really stored, {slot: number}.
 
-        Units with a gradient of zero were not. What lay in their slots before stays; slots that were new are closed.
+        Units with a gradient of zero were not. Directions that lay in their slots stay; slots that were new are closed.
         """
-        books = self._of_layer[layer]
-        memory, slots = layer.memory, books.slots.copy()
+        drawn = self._of_layer[layer]
+        memory, slots = layer.memory, drawn.slots.copy()
         vacant = []
-        for slot, number in books.places.items():
-            if written.get(slot) == number:
+        for slot, number in drawn.places.items():
+            if stored.get(slot) == number:
                 continue
-            if slot in written:
-                slots.arrivals[slot] = books.arrival(written[slot])
-            elif slot < len(books.before.tasks):
-                slots.tasks[slot], slots.arrivals[slot] = books.before.tasks[slot], books.before.arrivals[slot]
+            if slot in stored:
+                slots.arrivals[slot] = drawn.arrival(stored[slot])
+            elif slot < len(drawn.before.tasks):
+                slots.tasks[slot], slots.arrivals[slot] = drawn.before.tasks[slot], drawn.before.arrivals[slot]
             else:
                 vacant.append(slot)
         for slot in sorted(vacant, reverse=True):
@@ -66,20 +66,20 @@ class Selection:
         memory.close(slots)
 
     def _enter(self, number: int) -> bool:
-        taken = [books.enter(number) for books in self._books]
+        taken = [drawn.enter(number) for drawn in self._draws]
         return any(taken)
 
-    def _shared(self, layer: Layer, task: int) -> "_Books":
+    def _find_draw(self, layer: Layer, task: int) -> "_SlotDraw":
         memory, eviction = layer.memory, layer.options["eviction"]
-        for books in self._books:
-            if (books.before, books.capacity, books.eviction) == (memory.slots, memory.capacity, eviction):
-                return books
-        self._books.append(_Books(memory.slots, memory.capacity, eviction, memory.generator, task))
-        return self._books[-1]
+        for drawn in self._draws:
+            if (drawn.before, drawn.capacity, drawn.eviction) == (memory.slots, memory.capacity, eviction):
+                return drawn
+        self._draws.append(_SlotDraw(memory.slots, memory.capacity, eviction, memory.generator, task))
+        return self._draws[-1]
 
 
-class _Books:
-    """The slots of a memory, ahead of what it holds."""
+class _SlotDraw:
+    """The slots that units take in memories of one history, ahead of what they hold."""
 
     def __init__(self, slots: Slots, capacity: int, eviction: str, generator: torch.Generator, task: int) -> None:
         self.before, self.slots = slots.copy(), slots.copy()
@@ -98,5 +98,6 @@ class _Books:
         return self.before.total_offered + number + 1
 
 
-def chooses_blindly(layer: Layer) -> bool:
+def draws_blindly(layer: Layer) -> bool:
+    """Tell whether the layer stores a gradient whatever it looks like."""
     return bool(layer.options["admit_below"] >= 1 and layer.options["min_norm"] == 0)

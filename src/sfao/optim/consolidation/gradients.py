@@ -1,8 +1,8 @@
-"""The gradients of many batches, or of many examples, in one vectorised pass."""
+"""The gradients of batches or examples, taken without disturbing the model: many in one pass where it allows that."""
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +11,32 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from sfao.optim.consolidation import Batch, Loss, eval_mode, harvest, logit_of_class, true_logit
-from sfao.optim.hooks import hooked
+from sfao.optim.consolidation.batches import Batch, Loss, measure_true_logit, take_true_logit
 
 #: Gradients and activations held at a time, in values (64 MB of floats).
 CHUNK_VALUES = 2**24
 #: How far the vectorised gradient of a unit may be from that of a plain backward, relative to its norm.
 AGREEMENT = 1e-3
+
+
+def take_gradients(
+    model: nn.Module, batches: Iterable[Batch], objective: Loss, parameters: Sequence[Tensor]
+) -> Iterator[list[Tensor | None]]:
+    """Yield the gradient of objective(model(inputs), targets) for each batch, None where a parameter has no part.
+
+    The model is in eval mode meanwhile, so BatchNorm statistics stay, and `.grad` is not touched.
+    """
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    if not trainable:
+        raise ValueError("at least one gated parameter must require gradients to consolidate, got none")
+    device = parameters[0].device
+    with eval_mode(model), torch.enable_grad():
+        for inputs, targets in batches:
+            value = objective(model(inputs.to(device)), targets.to(device))
+            if value.ndim != 0:
+                raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
+            found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
+            yield [next(found) if parameter.requires_grad else None for parameter in parameters]
 
 
 @dataclass(frozen=True)
@@ -30,7 +49,7 @@ class UnitGradients:
     outer: dict[Tensor, tuple[Tensor, Tensor]]
 
     def of(self, parameter: Tensor, unit: int, weight: Tensor) -> Tensor | None:
-        """The gradient of one parameter, the weight of its layer or the bias beside it."""
+        """Return the gradient of one parameter, the weight of its layer or the bias beside it."""
         if weight in self.outer:
             deltas, inputs = (side[unit] for side in self.outer[weight])
             return deltas.T @ inputs if parameter is weight else deltas.sum(0)
@@ -53,14 +72,14 @@ class GradientTaker:
         self._parameters = list(parameters)
         self._linear = linear
         self._shape: object = None
-        self._first: _First | None = None
+        self._first: _FirstUnit | None = None
         self._works = True
 
     def room(self, batch: Batch) -> int:
-        """How many units like this one to take at once."""
+        """Return how many units like this one to take at once."""
         shape = [(part.shape, part.dtype) for part in batch]
         if shape != self._shape:
-            self._shape, self._first = shape, self._examined(batch)
+            self._shape, self._first = shape, self._examine(batch)
         first = self._first
         # Convolutions of batches are no faster together: the weights of each batch would count as others.
         if first is None or not self._works or not first.plain or (len(batch[0]) > 1 and first.names):
@@ -68,19 +87,19 @@ class GradientTaker:
         return max(1, CHUNK_VALUES // first.values)
 
     def take(self, batches: Sequence[Batch]) -> Iterator[UnitGradients]:
-        """The gradients of units of the shape that `room` was last asked about, in their order."""
+        """Yield the gradients of units of the shape that `room` was last asked about, in their order."""
         first = self._first
         if self._works and first is not None and (first.linears or len(batches) > 1):
-            found = self._checked(batches, first)
+            found = self._take_together(batches, first)
             if found is not None:
                 yield found
                 return
             self._works = False
-        for gradients in harvest(self._model, batches, self._objective, self._parameters):
+        for gradients in take_gradients(self._model, batches, self._objective, self._parameters):
             pairs = zip(self._parameters, gradients, strict=True)
             yield UnitGradients(1, {parameter: found[None] for parameter, found in pairs if found is not None}, {})
 
-    def _examined(self, batch: Batch) -> "_First":
+    def _examine(self, batch: Batch) -> "_FirstUnit":
         held = 0
 
         def count(tensor: Tensor) -> Tensor:
@@ -89,8 +108,8 @@ class GradientTaker:
             return tensor
 
         keeping = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
-        with _calls(self._plain_linears()) as calls, keeping:
-            (gradients,) = harvest(self._model, [batch], self._objective, self._parameters)
+        with _record_calls(self._plain_linears()) as calls, keeping:
+            (gradients,) = take_gradients(self._model, [batch], self._objective, self._parameters)
         plain = {p: g for p, g in zip(self._parameters, gradients, strict=True) if g is not None}
         linears: dict[nn.Linear, torch.Size] = {
             layer: found[0]
@@ -100,10 +119,10 @@ class GradientTaker:
         covered = {parameter for layer in linears for parameter in layer.parameters()}
         names = {name: p for name, p in self._model.named_parameters() if p in plain and p not in covered}
         values = held + batch[0].numel() + sum(p.numel() for p in names.values())
-        return _First(batch, plain, linears, names, values)
+        return _FirstUnit(batch, plain, linears, names, values)
 
     def _plain_linears(self) -> list[nn.Linear]:
-        """Linear layers with parameters of their own, which are gated together."""
+        """Return Linear layers with parameters of their own, which are gated together."""
         users = Counter(p for module in self._model.modules() for p in module.parameters(recurse=False))
         return [
             module
@@ -115,30 +134,30 @@ class GradientTaker:
             and self._linear[module.weight] is module.bias
         ]
 
-    def _checked(self, batches: Sequence[Batch], first: "_First") -> UnitGradients | None:
-        """The gradients of all, or None where that cannot be had or is not what a plain backward gives."""
+    def _take_together(self, batches: Sequence[Batch], first: "_FirstUnit") -> UnitGradients | None:
+        """Return the gradients of all, or None where that cannot be had or is not what a plain backward gives."""
         device = self._parameters[0].device
         inputs, targets = (torch.stack(parts).to(device) for parts in zip(*batches, strict=True))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of operations that vmap has to take one after the other
-                found, outputs = self._pass(first, inputs, targets)
+                found, outputs = self._differentiate(first, inputs, targets)
         except Exception:
             # Whatever is wrong with the data or the loss, taking them one by one will say it in its own words.
             return None
-        if self._objective is true_logit and not bool(((targets >= 0) & (targets < outputs)).all()):
+        if self._objective is measure_true_logit and not bool(((targets >= 0) & (targets < outputs)).all()):
             return None
         return found if batches[0] is not first.batch or _agree(found, first) else None
 
-    def _pass(self, first: "_First", inputs: Tensor, targets: Tensor) -> tuple[UnitGradients, int]:
-        objective = logit_of_class if self._objective is true_logit else self._objective
+    def _differentiate(self, first: "_FirstUnit", inputs: Tensor, targets: Tensor) -> tuple[UnitGradients, int]:
+        objective = take_true_logit if self._objective is measure_true_logit else self._objective
         outputs = 0
 
         def value(
             values: dict[str, Tensor], nudges: list[Tensor], inputs: Tensor, targets: Tensor
         ) -> tuple[Tensor, list[Tensor]]:
             nonlocal outputs
-            with _nudged(first.linears, nudges) as seen:
+            with _nudge(first.linears, nudges) as seen:
                 logits = functional_call(self._model, values, (inputs,))
                 found = objective(logits, targets)
             outputs = logits.shape[-1]
@@ -163,7 +182,7 @@ class GradientTaker:
 
 
 @dataclass(frozen=True)
-class _First:
+class _FirstUnit:
     """A unit, its gradients from a plain backward, and how others like it can be taken together."""
 
     batch: Batch
@@ -176,8 +195,8 @@ class _First:
     values: int
 
 
-def _agree(found: UnitGradients, first: _First) -> bool:
-    """Whether the first of these units has the gradients of a plain backward, and in the same parameters."""
+def _agree(found: UnitGradients, first: _FirstUnit) -> bool:
+    """Tell whether the first of these units has the gradients of a plain backward, and in the same parameters."""
     weights: dict[Tensor, Tensor] = {layer.bias: layer.weight for layer in first.linears if layer.bias is not None}
     gaps, sizes = [], []
     for parameter, plain in first.plain.items():
@@ -192,20 +211,20 @@ def _agree(found: UnitGradients, first: _First) -> bool:
 
 
 @contextmanager
-def _calls(layers: Sequence[nn.Linear]) -> Iterator[dict[nn.Linear, list[torch.Size]]]:
-    """The shapes of the outputs of every call of these layers."""
+def _record_calls(layers: Sequence[nn.Linear]) -> Iterator[dict[nn.Linear, list[torch.Size]]]:
+    """Yield the shapes of the outputs of every call of these layers."""
     calls: dict[nn.Linear, list[torch.Size]] = {layer: [] for layer in layers}
 
     def record(layer: Any, arguments: tuple[Any, ...], output: Tensor) -> None:
         calls[layer].append(output.shape)
 
-    with hooked(layers, record):
+    with hook_outputs(layers, record):
         yield calls
 
 
 @contextmanager
-def _nudged(layers: Collection[nn.Linear], nudges: Sequence[Tensor]) -> Iterator[dict[nn.Module, Tensor]]:
-    """Add to the outputs of these layers, and see their inputs."""
+def _nudge(layers: Collection[nn.Linear], nudges: Sequence[Tensor]) -> Iterator[dict[nn.Module, Tensor]]:
+    """Add to the outputs of these layers, and yield their inputs."""
     seen: dict[nn.Module, Tensor] = {}
     by_layer = dict(zip(layers, nudges, strict=True))
 
@@ -213,5 +232,32 @@ def _nudged(layers: Collection[nn.Linear], nudges: Sequence[Tensor]) -> Iterator
         seen[layer] = arguments[0]
         return output + by_layer[layer]
 
-    with hooked(layers, nudge):
+    with hook_outputs(layers, nudge):
         yield seen
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put the model in eval mode; afterwards every module is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+#: Called with a layer, its arguments and its output; what it returns, unless None, is the output instead.
+Hook = Callable[[Any, tuple[Any, ...], Tensor], Tensor | None]
+
+
+@contextmanager
+def hook_outputs(layers: Iterable[nn.Module], hook: Hook) -> Iterator[None]:
+    """Call the hook after every call of these layers."""
+    handles = [layer.register_forward_hook(hook) for layer in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

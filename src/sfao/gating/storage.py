@@ -1,0 +1,59 @@
+"""A storage as a value: its kind, rank and dtype, and the blocks that hold directions so."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfao.gating.block import Block
+from sfao.gating.dense import DenseBlock
+from sfao.gating.factored import FactoredBlock
+from sfao.gating.layout import Layout
+
+STORAGES: dict[str, type[Block]] = {block.kind: block for block in (DenseBlock, FactoredBlock)}
+MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, order=True)
+class Storage:
+    """How directions are held: as a kind of block, of a rank where it has one, in a dtype."""
+
+    kind: str
+    rank: int
+    dtype: str
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> "Storage":
+        """Return the storage that the options of a group name."""
+        return Storage(options["storage"], options["rank"], options["memory_dtype"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that name this storage."""
+        return {"storage": self.kind, "rank": self.rank, "memory_dtype": self.dtype}
+
+    def make(self, layout: Layout) -> Block:
+        """Return an empty block for directions of this layout."""
+        return STORAGES[self.kind].make(layout, MEMORY_DTYPES[self.dtype], self.rank)
+
+    def bytes_per_direction(self, layouts: Iterable[Layout]) -> int:
+        """Return the bytes that one direction of a layer with these layouts takes."""
+        return sum(self.make(layout).bytes_per_direction for layout in layouts)
+
+    def __str__(self) -> str:
+        return f"{STORAGES[self.kind].describe(self.rank)} {self.dtype}"
+
+
+#: The options that a storage is made of.
+STORAGE_OPTIONS = ("storage", "rank", "memory_dtype")
+
+
+def load_block(kind: str, layout: Layout, tensors: Sequence[Tensor], device: torch.device) -> Block:
+    """Return a block of this kind that holds what another one held in `tensors`."""
+    if kind not in STORAGES:
+        raise ValueError(f"a block of kind {kind!r}")
+    block = STORAGES[kind].make_like(layout, tensors)
+    block.load(tensors, device)
+    return block

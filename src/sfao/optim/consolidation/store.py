@@ -1,0 +1,206 @@
+"""The store: gradients of a finished task go into the memories of the layers."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sfao.gating.block import Block, FullStack, OuterStack, Stack
+from sfao.optim.consolidation.batches import Batch, Loss, Units
+from sfao.optim.consolidation.draw import Draw, draws_blindly
+from sfao.optim.consolidation.gradients import GradientTaker, UnitGradients
+from sfao.optim.host_path import (
+    LARGE,
+    SMALL,
+    LayerGradient,
+    check_finite,
+    exact_arithmetic,
+    follow_gradient,
+    read_gradient,
+)
+from sfao.optim.layers import Layer
+
+
+def store_task(
+    layers: Sequence[Layer],
+    task: int,
+    model: nn.Module,
+    objective: Loss,
+    units: Units,
+    device_type: str,
+) -> int:
+    """Take the gradients that the layers will hold, and store them; return how many."""
+    draw = Draw(layers, task, units.count)
+    store = Store(layers, task, draw)
+    parameters = [parameter for layer in layers for parameter in layer.parameters]
+    linear = dict(_find_linear(parameters) for layer in layers for _, parameters, _ in _split(layer))
+    taker = GradientTaker(model, objective, parameters, linear)
+    any_unit = False
+
+    def is_wanted(number: int) -> bool:
+        nonlocal any_unit
+        any_unit = True
+        return draw.is_wanted(number)
+
+    for numbers, batches in _group(units.select(is_wanted), taker):
+        remaining = iter(numbers)
+        for found in taker.take(batches):
+            with exact_arithmetic(device_type):
+                store.add([next(remaining) for _ in range(found.count)], found)
+    if not any_unit:
+        raise ValueError("`batches` must yield at least one batch, got none")
+    if store.is_unreached:
+        raise ValueError("`model` must use the gated parameters, but none of them had a gradient")
+    with exact_arithmetic(device_type):
+        return store.close()
+
+
+def store_gradient(layer: Layer, gradient: LayerGradient, task: int) -> bool:
+    """Store the direction of a gradient, if the layer's options admit it; tell whether it was stored."""
+    if gradient.norm == 0 or gradient.norm < layer.options["min_norm"]:
+        return False
+    follow_gradient(layer, gradient)
+    return layer.memory.store_if_admitted(
+        gradient.matrices(),
+        gradient.working_norm,
+        task,
+        eviction=layer.options["eviction"],
+        admit_below=layer.options["admit_below"],
+    )
+
+
+class Store:
+    """Stores gradients of units in the layers, some at a time, in the slots that were drawn for them."""
+
+    def __init__(self, layers: Sequence[Layer], task: int, draw: Draw) -> None:
+        self._layers = layers
+        self._task = task
+        self._draw = draw
+        self._stored: dict[Layer, dict[int, int]] = {layer: {} for layer in layers if draws_blindly(layer)}
+        self._admitted = 0
+        self._any_gradient = self._any_of_layers = False
+
+    @property
+    def is_unreached(self) -> bool:
+        """True if gradients have come, but none of the layers' parameters."""
+        return self._any_gradient and not self._any_of_layers
+
+    def add(self, numbers: Sequence[int], found: UnitGradients) -> None:
+        """Store the gradients of the units of these numbers."""
+        self._any_gradient = True
+        self._any_of_layers = self._any_of_layers or bool(found.full or found.outer)
+        stacks = {layer: _stack(layer, found) for layer in self._layers}
+        with_gradient = [layer for layer in self._layers if not all(stack.is_empty for stack in stacks[layer])]
+        if not with_gradient:
+            return
+        # One fetch for all layers and units.
+        measured = torch.stack([_measure_norms(stacks[layer]) for layer in with_gradient]).tolist()
+        for layer, norms in zip(with_gradient, measured, strict=True):
+            is_ordinary = all(norm == 0 or SMALL < norm < LARGE for norm in norms)
+            if layer not in self._stored or not is_ordinary:
+                self._add_one_by_one(layer, numbers, found)
+            else:
+                self._add_together(layer, numbers, stacks[layer], norms)
+
+    def close(self) -> int:
+        """Let the memories hold what was stored; return how many directions were."""
+        for layer, stored in self._stored.items():
+            self._draw.close(layer, stored)
+        return self._admitted + sum(len(stored) for stored in self._stored.values())
+
+    def _add_together(self, layer: Layer, numbers: Sequence[int], stacks: list[Stack], norms: list[float]) -> None:
+        slots = self._draw.slots(layer, numbers)
+        chosen = [position for position in slots if norms[position] > 0]
+        if not chosen:
+            return
+        device = layer.parameters[0].device
+        layer.memory.to(device)
+        if chosen != list(range(len(numbers))):
+            index = torch.tensor(chosen, device=device)
+            stacks = [stack if stack.is_empty else stack.select(index) for stack in stacks]
+        scales = torch.tensor([1 / norms[position] for position in chosen], dtype=torch.float64, device=device)
+        layer.memory.store([slots[position] for position in chosen], stacks, scales)
+        self._stored[layer].update({slots[position]: numbers[position] for position in chosen})
+
+    def _add_one_by_one(self, layer: Layer, numbers: Sequence[int], found: UnitGradients) -> None:
+        """Store gradients that have to be looked at, or are so large or small that they must be scaled first."""
+        slots = self._draw.slots(layer, numbers) if layer in self._stored else {}
+        for position, number in enumerate(numbers):
+            of_unit = [found.of(p, position, beside[0]) for _, beside, _ in _split(layer) for p in beside]
+            gradient = read_gradient(layer, of_unit)
+            check_finite(layer, gradient)
+            if layer not in self._stored:
+                self._admitted += store_gradient(layer, gradient, self._task)
+            elif position in slots and gradient.norm > 0:
+                follow_gradient(layer, gradient)
+                layer.memory.store_one(slots[position], gradient.matrices(), gradient.working_norm)
+                self._stored[layer][slots[position]] = number
+
+
+def _group(units: Iterable[tuple[int, Batch]], taker: GradientTaker) -> Iterator[tuple[list[int], list[Batch]]]:
+    """Yield units of one shape that follow each other, as many as can be taken at once."""
+    numbers: list[int] = []
+    batches: list[Batch] = []
+    room = 0
+    for number, batch in units:
+        if batches and (len(batches) >= room or not _is_alike(batch, batches[0])):
+            yield numbers, batches
+            numbers, batches = [], []
+        if not batches:
+            room = taker.room(batch)
+        numbers.append(number)
+        batches.append(batch)
+    if batches:
+        yield numbers, batches
+
+
+def _is_alike(one: Batch, other: Batch) -> bool:
+    return all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
+
+
+def _measure_norms(stacks: Sequence[Stack]) -> Tensor:
+    return torch.stack([stack.squares() for stack in stacks if not stack.is_empty]).sum(0).sqrt()
+
+
+def _split(layer: Layer) -> Iterator[tuple[Block, Sequence[Tensor], Sequence[int]]]:
+    """Yield each block of the memory with the parameters that it is of, and the order of their gradients."""
+    start = 0
+    for block in layer.memory.blocks:
+        end = start + len(block.layout.columns)
+        yield block, layer.parameters[start:end], layer.memory.channels_last[start:end]
+        start = end
+
+
+def _find_linear(parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Return the weight and the bias that a block of these parameters would be of, were it that of a Linear layer."""
+    return parameters[0], parameters[1] if len(parameters) == 2 else None
+
+
+def _stack(layer: Layer, found: UnitGradients) -> list[Stack]:
+    return [_stack_block(block, parameters, order, found) for block, parameters, order in _split(layer)]
+
+
+def _stack_block(block: Block, parameters: Sequence[Tensor], order: Sequence[int], found: UnitGradients) -> Stack:
+    """Return the gradients of a block, in the order in which it holds its directions."""
+    layout = block.layout
+    if parameters[0] not in found.outer:
+        shapes = [(layout.rows, columns) for columns in layout.columns]
+        return FullStack(
+            [
+                _reorder(found.full[p], channels).reshape(-1, *shape) if p in found.full else None
+                for p, channels, shape in zip(parameters, order, shapes, strict=True)
+            ]
+        )
+    deltas, inputs = (_widen(side) for side in found.outer[parameters[0]])
+    rights = [inputs, torch.ones_like(inputs[..., :1])][: len(parameters)]
+    if deltas.shape[1] * (layout.rows + layout.width) < layout.size:
+        return OuterStack.make(deltas, rights)
+    return FullStack([deltas.mT @ right for right in rights])
+
+
+def _reorder(gradients: Tensor, channels_last: int) -> Tensor:
+    return _widen(gradients).movedim(2, -1) if channels_last else _widen(gradients)
+
+
+def _widen(gradients: Tensor) -> Tensor:
+    return gradients if gradients.dtype == torch.float64 else gradients.float()
