@@ -10,7 +10,7 @@ from sfao.gating.layout import layouts
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS
 from sfao.gating.storage import Storage
-from sfao.optim.host_path import as_matrices, norm
+from sfao.optim.host_path import as_matrices, measure_norm
 from tests.on_device import DEVICE, engine
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -27,7 +27,7 @@ def memory_of(directions: list[list[Tensor]], storage: str = "dense") -> Memory:
     memory = Memory([Storage(storage, 2, "float32").make(one) for one in layout], 20, torch.Generator())
     memory.to(DEVICE)
     for direction in directions:
-        memory.store_if_admitted(as_matrices(layout, direction), norm(direction), 0, eviction="fifo", admit_below=1.0)
+        memory.store_if_admitted(as_matrices(layout, direction), measure_norm(direction), 0, eviction="fifo", admit_below=1.0)
     return memory
 
 
@@ -42,14 +42,14 @@ def gate_over(memory: Memory, gradients: list[Tensor], **options) -> engine.Devi
 @pytest.mark.parametrize("storage", ["dense", "factored"])
 def test_what_is_left_is_orthogonal_to_every_direction(storage):
     memory, (gradients,) = memory_of(random(9), storage), random(1)
-    before = norm(gradients)
+    before = measure_norm(gradients)
     gate = gate_over(memory, gradients, accept_above=1, discard_below=-1)
     gate.run()
     assert gate.codes.tolist() == [PROJECTED]
     assert gate.norms.item() == pytest.approx(before, rel=1e-6)
     along = memory.dots(as_matrices(memory.layouts, gradients))
-    assert along.abs().max() <= 5e-6 * norm(gradients)
-    assert norm(gradients) > 0.5 * before
+    assert along.abs().max() <= 5e-6 * measure_norm(gradients)
+    assert measure_norm(gradients) > 0.5 * before
 
 
 def test_accepting_keeps_every_bit_and_discarding_none():
