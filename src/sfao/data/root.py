@@ -16,7 +16,7 @@ def resolve_root(data_root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def get_user_cache() -> Path:
-    """Return the folder for files that the user would not miss."""
+    """Return the user's cache folder."""
     return Path(platformdirs.user_cache_dir("sfao", appauthor=False))
 
 

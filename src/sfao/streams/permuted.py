@@ -39,7 +39,7 @@ def permute(
     check_choice("scenario", scenario, SCENARIOS)
     check_count("tasks", tasks)
     shape = get_input_shape(dataset)
-    held = draw_validation(dataset.train_labels, validation, seed)
+    validation_mask = draw_validation(dataset.train_labels, validation, seed)
     built = []
     for number in range(tasks):
         unpermuted = identity_first and number == 0
@@ -50,7 +50,7 @@ def permute(
                 "identity" if unpermuted else f"permutation {number + 1}",
                 select_outputs(scenario, number, tasks, dataset.classes),
                 label_of,
-                held,
+                validation_mask,
                 None if unpermuted else _draw_permutation(shape[1] * shape[2], number, seed),
             )
         )

@@ -42,14 +42,16 @@ def split(
     count = _get_usual_tasks(dataset) if tasks is None else tasks
     size = _count_classes_per_task(dataset, count, scenario)
     classes = _order_classes(dataset.classes, seed, shuffle_classes)
-    held = draw_validation(dataset.train_labels, validation, seed)
+    validation_mask = draw_validation(dataset.train_labels, validation, seed)
     built = []
     for number in range(count):
         own = classes[number * size : (number + 1) * size]
         label_of = torch.full((dataset.classes,), -1)
         label_of[own] = torch.tensor(own) if scenario == "class" else torch.arange(size)
         built.append(
-            make_task(dataset, _name_classes(own), select_outputs(scenario, number, count, size), label_of, held)
+            make_task(
+                dataset, _name_classes(own), select_outputs(scenario, number, count, size), label_of, validation_mask
+            )
         )
     return Stream(
         name=f"split-{dataset.name}",

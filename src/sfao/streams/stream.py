@@ -1,4 +1,4 @@
-"""Streams: tasks in order, each with the outputs of the model that its loss and its accuracy look at."""
+"""Streams: tasks in order, each with the outputs of the model that its loss and its accuracy use."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -86,10 +86,10 @@ def make_task(
     name: str,
     outputs: slice,
     label_of: Tensor,
-    held: Tensor,
+    validation_mask: Tensor,
     permutation: Tensor | None = None,
 ) -> Task:
-    """Make a task of the classes whose label is not negative in `label_of`; `held` marks the validation examples."""
+    """Make a task of the classes whose label in `label_of` is not negative; the mask is over the training examples."""
 
     def select(kind: str, images: Tensor, classes: Tensor, chosen: Tensor | None = None) -> LabelledImages:
         labels = label_of[classes]
@@ -99,8 +99,10 @@ def make_task(
             raise ValueError(f"task {name!r} of {dataset.name!r} has no {kind} examples")
         return LabelledImages(images, indices, labels[indices], dataset.mean, dataset.std, permutation)
 
-    train = select("training", dataset.train_images, dataset.train_labels, ~held)
-    validation = select("validation", dataset.train_images, dataset.train_labels, held) if held.any() else None
+    train = select("training", dataset.train_images, dataset.train_labels, ~validation_mask)
+    validation = None
+    if validation_mask.any():
+        validation = select("validation", dataset.train_images, dataset.train_labels, validation_mask)
     test = select("test", dataset.test_images, dataset.test_labels)
     classes = (label_of >= 0).nonzero().flatten().tolist()
     return Task(name, tuple(sorted(classes, key=label_of.__getitem__)), outputs, train, validation, test)

@@ -208,10 +208,11 @@ def test_what_is_embedded_needs_no_fetching(root):
     assert not root.exists()
 
 
-def test_descriptions_name_no_file_twice_and_every_digest_is_well_formed():
+def test_no_two_downloads_go_to_one_place_and_every_digest_is_well_formed(root):
     publications = [description.publication for description in DATASETS.values() if not description.embedded]
     downloads = [item for publication in publications for item in publication.downloads]
-    assert len({item.file.name for item in downloads}) == len(downloads)
+    targets = [module._get_target(each, root, item) for each in publications for item in each.downloads]
+    assert len(set(targets)) == len(downloads)
     for item in downloads:
         algorithm, value = item.file.digest.split(":")
         assert (algorithm, len(value)) == ("sha256", 64)

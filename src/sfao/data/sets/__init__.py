@@ -1,4 +1,4 @@
-"""All data sets by name. A new one is a file of its own in this folder and an entry here."""
+"""All data sets by name. A new one is its own file in this folder and one entry here."""
 
 from sfao.checks import check_choice
 from sfao.data.description import DatasetDescription
