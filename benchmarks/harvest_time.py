@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from sfao.data.sources import load_dataset
+from sfao.data.dataset import load_dataset
 from sfao.methods import METHODS, Training
 from sfao.methods.method import Method
 from sfao.models import build_model

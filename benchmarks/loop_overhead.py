@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from sfao.data.sources import Dataset, load_dataset
+from sfao.data.dataset import Dataset, load_dataset
 from sfao.experiment.config import configure
 from sfao.experiment.run import Run
 from sfao.models import build_model

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from PIL import Image
 
-from sfao.data.formats.layout import Arrays
+from sfao.data.formats.file_layout import Arrays
 
 
 def random_arrays(shape, classes, train=20, test=10, seed=0):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sfao.data import cache
-from sfao.data.formats.layout import Layout
+from sfao.data.formats.file_layout import FileLayout
 from tests.data.publishers import assert_same, digits
 
 
@@ -21,7 +21,7 @@ class Source:
         self.file.write_bytes(b"as published")
         self.arrays = digits()
         self.reads = 0
-        self.layout = Layout(folder, (self.file,), self.read)
+        self.layout = FileLayout(folder, (self.file,), self.read)
 
     def read(self):
         self.reads += 1

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sfao.data.dataset import load_dataset
 from sfao.data.errors import MissingData
-from sfao.data.fetching.verify import Status, verify
-from sfao.data.formats import cifar
-from sfao.data.names import NAMES
+from sfao.data.fetching.verify import verify_dataset
+from sfao.data.file_check import Status
 from sfao.data.root import VARIABLE
-from sfao.data.sources import DESCRIPTIONS, load_dataset
+from sfao.data.sets import DATASETS, cifar10, cifar100
 from tests.data.publishers import assert_same
 
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"${VARIABLE} names no data")
@@ -24,12 +24,12 @@ def load_or_skip(name):
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("name", [name for name, description in DATASETS.items() if not description.embedded])
 def test_a_real_dataset_has_every_class_and_matches_its_description(name):
     dataset = load_or_skip(name)
     assert (dataset.train_labels.bincount(minlength=dataset.classes) > 0).all()
     assert (dataset.test_labels.bincount(minlength=dataset.classes) > 0).all()
-    whole = (DESCRIPTIONS[name].train, DESCRIPTIONS[name].test)
+    whole = (DATASETS[name].train, DATASETS[name].test)
     assert dataset.complete == ((len(dataset.train_labels), len(dataset.test_labels)) == whole)
 
 
@@ -41,9 +41,9 @@ def test_mean_and_deviation_are_those_of_the_pixels(name):
     np.testing.assert_allclose(pixels.std((0, 2, 3)), dataset.std, atol=0.01)
 
 
-@pytest.mark.parametrize("kind", [cifar.CIFAR10, cifar.CIFAR100], ids=["cifar10", "cifar100"])
+@pytest.mark.parametrize("kind", [cifar10.FORMAT, cifar100.FORMAT], ids=["cifar10", "cifar100"])
 def test_both_versions_of_cifar_give_identical_arrays(kind):
-    binary, python = cifar.layouts(kind, Path(os.environ[VARIABLE]))
+    binary, python = kind.list_layouts(Path(os.environ[VARIABLE]))
     if binary.missing or python.missing:
         pytest.skip("one of the versions is not there")
     assert_same(binary.read(), python.read())
@@ -52,7 +52,7 @@ def test_both_versions_of_cifar_give_identical_arrays(kind):
 def test_full_mnist_is_the_published_one():
     if not load_or_skip("mnist").complete:
         pytest.skip("not the full set")
-    assert {result.status for result in verify("mnist")} == {Status.OK}
+    assert {result.status for result in verify_dataset("mnist")} == {Status.OK}
 
 
 def test_the_embedded_digits_are_digits_of_mnist():

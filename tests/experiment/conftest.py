@@ -1,6 +1,6 @@
 import pytest
 
-from sfao.data.sources import Dataset, load_dataset
+from sfao.data.dataset import Dataset, load_dataset
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.cli.main import app
-from sfao.data.formats.cifar import CIFAR10
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
 from sfao.methods import METHODS
 from sfao.models import MODELS
 from sfao.streams.suite import BENCHMARKS
@@ -93,7 +93,7 @@ def test_data_get_tells_why_it_could_not(sfao, monkeypatch):
     from sfao.data.errors import DownloadError
     from sfao.data.fetching import get
 
-    def unreachable(entry, root, *, progress):
+    def unreachable(name, publication, root, *, progress):
         progress("train-images", 10, None)
         progress("train-images", 20, 100)
         raise DownloadError("no mirror gave train-images\nThe last resort failed too")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sfao.methods import METHODS, Method, Training
 from sfao.models import build_model
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 from sfao.streams.split import split
 from sfao.streams.stream import Stream
 from tests.streams.conftest import TinyDataset
@@ -76,7 +76,7 @@ def events(tasks: Stream) -> list[Event]:
     found: list[Event] = []
     for number, task in enumerate(tasks):
         found.append(("begin", number, (number, task)))
-        for x, y in task.train.batches(8, seeded(number, "test")):
+        for x, y in task.train.batches(8, make_generator(number, "test")):
             found.append(("step", number, (x, y, task.outputs)))
         found.append(("end", number, (number, task)))
     return found
@@ -89,7 +89,7 @@ def play(run: Method, some: list[Event]) -> None:
         elif what == "step":
             assert torch.isfinite(run.step(*arguments))
         else:
-            run.end_task(*arguments, seeded(number, "end"))
+            run.end_task(*arguments, make_generator(number, "end"))
 
 
 def weights(model: nn.Module) -> Tensor:

@@ -4,7 +4,7 @@ import io
 
 import torch
 
-from sfao.data.sources import Dataset
+from sfao.data.dataset import Dataset
 from sfao.methods import METHODS, Training
 from sfao.methods.fisher import exact_fisher
 from sfao.methods.method import Method

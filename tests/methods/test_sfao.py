@@ -43,7 +43,7 @@ def test_it_is_the_optimizer_of_the_library(scenario, granularity, harvest):
                 cross_entropy(model(inputs)[:, task.outputs], targets).backward()
                 optimizer.step()
         order = torch.Generator().manual_seed(number)
-        batches = islice(task.train.batches(4, order), 1) if "limit" in harvest else task.train.indexed(5, order)
+        batches = islice(task.train.batches(4, order), 1) if "limit" in harvest else task.train.as_sequence(5, order)
         optimizer.consolidate(TaskView(model, task.outputs), batches, cross_entropy, **harvest)
 
     assert torch.equal(weights(method), torch.cat([p.detach().flatten() for p in model.parameters()]))

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from sfao.data.dataset import load_dataset
 from sfao.data.root import VARIABLE
-from sfao.data.sources import load_dataset
 from sfao.experiment.run import Run
 from sfao.reproduction.protocol import protocol
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"${VARIABLE} names no data")
 
@@ -48,6 +48,6 @@ def test_ogd_stores_every_batch(row, directions, megabytes, digits):
 def test_sfao_stores_200_and_that_is_what_it_holds(row, megabytes, digits):
     run = configured(row, "SFAO", digits)
     task = run.stream.tasks[0]
-    run.method.end_task(0, task, seeded(0, "test"))
+    run.method.end_task(0, task, make_generator(0, "test"))
     assert run.method.directions == 200
     assert f"{run.method.memory_bytes / 2**20:.2f}" == megabytes

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfao.streams.permuted import permuted
+from sfao.streams.permuted import permute
 from sfao.streams.stream import SCENARIOS
 
 
@@ -22,7 +22,7 @@ def permutations(stream):
 @settings(max_examples=30, deadline=None)
 def test_every_task_holds_every_example_through_one_permutation(tiny, tasks, scenario, seed, validation):
     dataset = tiny(classes=3)
-    stream = permuted(dataset, tasks=tasks, scenario=scenario, seed=seed, validation=validation)
+    stream = permute(dataset, tasks=tasks, scenario=scenario, seed=seed, validation=validation)
     assert len(stream) == tasks
     for number, task in enumerate(stream):
         parts = [part for part in (task.train, task.validation, task.test) if part is not None]
@@ -37,18 +37,18 @@ def test_every_task_holds_every_example_through_one_permutation(tiny, tasks, sce
 
 
 def test_permutations_differ_by_task_and_by_seed(tiny):
-    drawn = [tuple(p.tolist()) for seed in (0, 1) for p in permutations(permuted(tiny(), seed=seed))]
+    drawn = [tuple(p.tolist()) for seed in (0, 1) for p in permutations(permute(tiny(), seed=seed))]
     assert len(set(drawn)) == 6
 
 
 def test_a_permutation_does_not_depend_on_how_many_tasks_or_what_is_held_out(tiny):
-    three, five = permuted(tiny()), permuted(tiny(), tasks=5, validation=0.2)
+    three, five = permute(tiny()), permute(tiny(), tasks=5, validation=0.2)
     for one, other in zip(permutations(three), permutations(five)[:3], strict=True):
         assert torch.equal(one, other)
 
 
 def test_the_first_task_is_permuted_unless_asked_otherwise(tiny):
-    plain, identity = permuted(tiny()), permuted(tiny(), identity_first=True)
+    plain, identity = permute(tiny()), permute(tiny(), identity_first=True)
     assert [task.name for task in plain] == ["permutation 1", "permutation 2", "permutation 3"]
     assert not torch.equal(permutations(plain)[0], torch.arange(12))
     assert [task.name for task in identity] == ["identity", "permutation 2", "permutation 3"]
@@ -58,27 +58,27 @@ def test_the_first_task_is_permuted_unless_asked_otherwise(tiny):
 
 @pytest.mark.parametrize(("scenario", "outputs"), [("domain", 10), ("task", 30), ("class", 30)])
 def test_the_outputs_of_the_model_and_of_a_task(tiny, scenario, outputs):
-    stream = permuted(tiny(), scenario=scenario)
+    stream = permute(tiny(), scenario=scenario)
     assert (stream.name, stream.outputs, stream.input_shape) == ("permuted-tiny", outputs, (1, 3, 4))
     assert stream.tasks[1].outputs == (slice(10, 20) if scenario == "task" else slice(0, outputs))
     assert stream.tasks[1].classes == tuple(range(10))
 
 
 def test_the_same_examples_are_held_out_of_every_task(tiny):
-    first, second, third = (task.validation.indices for task in permuted(tiny(), validation=0.3))
+    first, second, third = (task.validation.indices for task in permute(tiny(), validation=0.3))
     assert torch.equal(first, second)
     assert torch.equal(second, third)
 
 
 def test_an_order_moves_whole_tasks(tiny):
-    moved = permuted(tiny(), order="2,0,1")
+    moved = permute(tiny(), order="2,0,1")
     assert [task.name for task in moved] == ["permutation 3", "permutation 1", "permutation 2"]
-    assert torch.equal(permutations(moved)[0], permutations(permuted(tiny()))[2])
+    assert torch.equal(permutations(moved)[0], permutations(permute(tiny()))[2])
 
 
 def test_batches_show_the_permuted_pixels(tiny):
     dataset = tiny(shape=(3, 2, 2))
-    task = permuted(dataset).tasks[0]
+    task = permute(dataset).tasks[0]
     images, _ = next(task.test.batches(1))
     mean, std = torch.tensor(dataset.mean)[:, None], torch.tensor(dataset.std)[:, None]
     pixels = dataset.test_images[0].flatten(1)[:, task.test.permutation].float()
@@ -87,6 +87,6 @@ def test_batches_show_the_permuted_pixels(tiny):
 
 def test_bad_options_are_refused(tiny):
     with pytest.raises(ValueError, match="`tasks` must be a whole number of at least 1, got 0"):
-        permuted(tiny(), tasks=0)
+        permute(tiny(), tasks=0)
     with pytest.raises(ValueError, match="`scenario` must be one of domain, task, class, got 'x'"):
-        permuted(tiny(), scenario="x")
+        permute(tiny(), scenario="x")

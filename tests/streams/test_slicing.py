@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from sfao.data.sources import Dataset
-from sfao.streams.slicing import sliced
+from sfao.data.dataset import Dataset
+from sfao.streams.slicing import slice_dataset
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def dataset() -> Dataset:
 
 @pytest.mark.parametrize(("fraction", "counts"), [(0.5, [5, 10, 3]), (0.1, [1, 2, 1]), (1e-9, [1, 1, 1])])
 def test_every_class_gives_its_share_and_at_least_one(dataset, fraction, counts):
-    part = sliced(dataset, fraction)
+    part = slice_dataset(dataset, fraction)
     assert part.train_labels.bincount().tolist() == counts
     indices = part.train_images.flatten().long()
     assert torch.equal(dataset.train_labels[indices], part.train_labels)
@@ -28,16 +28,16 @@ def test_every_class_gives_its_share_and_at_least_one(dataset, fraction, counts)
 
 
 def test_all_of_it_is_the_dataset_itself(dataset):
-    assert sliced(dataset, 1.0) is dataset
+    assert slice_dataset(dataset, 1.0) is dataset
 
 
 def test_a_smaller_slice_is_part_of_a_larger_one_and_does_not_change(dataset):
-    small, large = (set(sliced(dataset, fraction).train_images.flatten().tolist()) for fraction in (0.2, 0.6))
+    small, large = (set(slice_dataset(dataset, fraction).train_images.flatten().tolist()) for fraction in (0.2, 0.6))
     assert small < large
-    assert set(sliced(dataset, 0.2).train_images.flatten().tolist()) == small
+    assert set(slice_dataset(dataset, 0.2).train_images.flatten().tolist()) == small
 
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.1, float("nan")])
 def test_fractions_outside_their_range_are_refused(dataset, fraction):
     with pytest.raises(ValueError, match=r"`fraction` must be in \(0, 1\], got"):
-        sliced(dataset, fraction)
+        slice_dataset(dataset, fraction)

@@ -1,4 +1,4 @@
-"""sfao data: what data there is, get it, check it."""
+"""sfao data: list, get and verify data sets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,7 +12,7 @@ from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors, ta
 
 if TYPE_CHECKING:
     from sfao.data.fetching.progress import Progress
-    from sfao.data.fetching.verify import FileResult
+    from sfao.data.file_check import FileResult
 
 data = typer.Typer(help="The data of the benchmarks: list, get, verify.", no_args_is_help=True)
 
@@ -28,7 +28,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")]
 @data.command("list")
 def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """All datasets, and where they lie on this machine."""
-    with spoken_errors(debug), counting():
+    with spoken_errors(debug), show_counting():
         from sfao.data.fetching.listing import list_datasets
 
         found = [asdict(entry) for entry in list_datasets(data_root)]
@@ -38,25 +38,25 @@ def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = Fa
     rows = table("name", "train", "test", "classes", "download", "where")
     for entry in found:
         download = f"{entry['download'] / 1e6:.0f} MB" if entry["download"] else "embedded"
-        counts = (_count(entry[name], entry[f"{name}_here"]) for name in ("train", "test"))
+        counts = (_format_count(entry[name], entry[f"{name}_here"]) for name in ("train", "test"))
         style = None if entry["where"] else "dim"
-        rows.add_row(entry["name"], *counts, f"{entry['classes']:,}", download, _where(entry), style=style)
+        rows.add_row(entry["name"], *counts, f"{entry['classes']:,}", download, _format_place(entry), style=style)
     console().print(rows)
 
 
-def _count(published: int, here: int | None) -> str:
+def _format_count(published: int, here: int | None) -> str:
     return f"{published:,}" if here is None or here == published else f"{here:,} of {published:,}"
 
 
-def _where(entry: dict[str, Any]) -> str:
+def _format_place(entry: dict[str, Any]) -> str:
     if entry["where"] is None:
         return f"not here: sfao data get {entry['name']}"
     return f"{entry['where']}{' (damaged: sfao data verify)' * (entry['train_here'] is None)}"
 
 
 @contextmanager
-def counting() -> Iterator[None]:
-    """A sign of life on a terminal: images in pickles take a second to count."""
+def show_counting() -> Iterator[None]:
+    """Show a sign of life on a terminal: images in pickles take a second to count."""
     from rich.console import Console
 
     screen = Console(stderr=True)
@@ -69,12 +69,12 @@ def get(
     name: Name, data_root: Root = None, quiet: Quiet = False, as_json: AsJson = False, debug: Debug = False
 ) -> None:
     """Fetch a dataset from its mirrors and check it; what is there already is left alone."""
-    with spoken_errors(debug), bars(shown=not (quiet or as_json)) as progress:
-        from sfao.data.fetching.get import get as fetch
+    with spoken_errors(debug), show_bars(shown=not (quiet or as_json)) as progress:
+        from sfao.data.fetching.get import get_dataset
 
         _check_name(name)
-        results = fetch(name, data_root, progress=progress)
-    _tell(results, quiet, as_json)
+        results = get_dataset(name, data_root, progress=progress)
+    _print_results(results, quiet, as_json)
 
 
 @data.command()
@@ -88,14 +88,14 @@ def verify(
     """Check files against what was published; exit code 1 when one is missing, partial or differs."""
     with spoken_errors(debug):
         from sfao.data.fetching.listing import list_datasets
-        from sfao.data.fetching.verify import Status
-        from sfao.data.fetching.verify import verify as check
+        from sfao.data.fetching.verify import verify_dataset
+        from sfao.data.file_check import Status
 
         if name is not None:
             _check_name(name)
         names = [name] if name else [entry.name for entry in list_datasets(data_root) if entry.where]
-        results = [result for each in names for result in check(each, data_root)]
-    _tell(results, quiet, as_json)
+        results = [result for each in names for result in verify_dataset(each, data_root)]
+    _print_results(results, quiet, as_json)
     wrong = [result for result in results if result.status is not Status.OK]
     if wrong:
         first = wrong[0]
@@ -103,24 +103,24 @@ def verify(
 
 
 def _check_name(name: str) -> None:
-    from sfao.data.names import check_name
+    from sfao.data.sets import get_description
     from sfao.experiment.errors import ConfigError
 
     try:
-        check_name(name)
+        get_description(name)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def _tell(results: "list[FileResult]", quiet: bool, as_json: bool) -> None:
+def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> None:
     rows = [{"path": str(result.path), "status": str(result.status), "detail": result.detail} for result in results]
     if as_json:
         say_json(rows)
     elif not quiet:
-        _show(rows)
+        _print_table(rows)
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: list[dict[str, Any]]) -> None:
     styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red"}
     files = table("status", "file", "detail")
     for row in rows:
@@ -129,8 +129,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def bars(shown: bool) -> "Iterator[Progress]":
-    """A bar for every piece of work that reports."""
+def show_bars(shown: bool) -> "Iterator[Progress]":
+    """Show one bar for each piece of work that reports its progress."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

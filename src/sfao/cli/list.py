@@ -32,7 +32,7 @@ def everything() -> dict[str, dict[str, Any]]:
 
     return {
         "benchmarks": {
-            name: {"data": b.dataset, "kind": b.kind, "tasks": b.tasks, "settings": b.settings}
+            name: {"data": b.dataset, "kind": b.cut.name, "tasks": b.tasks, "settings": b.settings}
             for name, b in BENCHMARKS.items()
         },
         "methods": {

@@ -1,1 +1,1 @@
-"""Datasets: what is known of each, reading, caching and fetching their files."""
+"""Data sets: one description per file in `sets`; their files are read, cached, fetched and verified from there."""

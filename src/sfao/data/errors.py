@@ -1,13 +1,13 @@
-"""What goes wrong with data, in one or two lines that name the file, the rule and what was found."""
+"""Errors about data, in one or two lines that name the file, the rule and the value."""
 
 
 class DataError(ValueError):
-    """A data file that is not what its publisher wrote, or that could not be got."""
+    """A data file that is not what its publisher wrote, or that could not be downloaded."""
 
 
 class MissingData(DataError):  # noqa: N818, it says what is the matter
-    """No data where it was looked for."""
+    """A data set that is not in any of the places where it may lie."""
 
 
 class DownloadError(DataError):
-    """No mirror gave the file."""
+    """A file that no mirror has."""

@@ -1,4 +1,4 @@
-"""Where data lies on this machine."""
+"""The folders of this machine that hold data."""
 
 import os
 from pathlib import Path
@@ -10,15 +10,16 @@ VARIABLE = "SFAO_DATA"
 
 
 def resolve_root(data_root: str | os.PathLike[str] | None = None) -> Path:
-    """The data root: the argument, else $SFAO_DATA, else the user's cache folder."""
+    """Return the data root: the argument, else $SFAO_DATA, else the user's cache folder."""
     chosen = data_root or os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else user_cache()
+    return Path(chosen).expanduser() if chosen else get_user_cache()
 
 
-def user_cache() -> Path:
+def get_user_cache() -> Path:
+    """Return the user's cache folder."""
     return Path(platformdirs.user_cache_dir("sfao", appauthor=False))
 
 
-def cache_folders(root: Path) -> list[Path]:
-    """Where arrays may be cached, the best place first: next to the data, else in the user's cache folder."""
-    return [root / ".sfao-cache", user_cache() / "arrays"]
+def list_cache_folders(root: Path) -> list[Path]:
+    """List the folders for cached arrays, the best first: next to the data, else in the user's cache folder."""
+    return [root / ".sfao-cache", get_user_cache() / "arrays"]

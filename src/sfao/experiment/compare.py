@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sfao.data.sources import Dataset, load_dataset
+from sfao.data.dataset import Dataset, load_dataset
 from sfao.experiment.checkpoint import checkpoint_data
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import ConfigError, FolderError
@@ -14,7 +14,7 @@ from sfao.experiment.folder import CONFIG, check_folder, check_free, check_same_
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
 from sfao.experiment.record import Record, describe, timestamp, versions
 from sfao.experiment.worker import Failure, Job
-from sfao.streams.slicing import sliced
+from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
 
 #: What the comparison as a whole leaves beside the folders of its runs.
@@ -132,7 +132,7 @@ def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
 def _checked_data(jobs: Sequence[Job], dataset: Dataset) -> dict[Path, dict[str, Any]]:
     """Refuse runs that were done, or begun, on other data."""
     fractions = {job.config.fraction for job in jobs}
-    described = {fraction: describe(sliced(dataset, fraction)) for fraction in fractions}
+    described = {fraction: describe(slice_dataset(dataset, fraction)) for fraction in fractions}
     for job in jobs:
         finished = finished_record(job.folder)
         held = checkpoint_data(job.folder) if finished is None else finished.data

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from sfao.experiment.errors import Diverged
-from sfao.streams.part import Part
+from sfao.streams.labelled_images import LabelledImages
 from sfao.streams.stream import Stream, Task
 
 BATCH = 1000
@@ -18,25 +18,25 @@ def accuracies(model: nn.Module, stream: Stream, on: str, device: torch.device) 
     """
     was_training = model.training
     model.eval()
-    found = [_accuracy(model, task, _part(task, on), device) for task in stream]
+    found = [_accuracy(model, task, _choose_images(task, on), device) for task in stream]
     model.train(was_training)
     return found
 
 
-def _accuracy(model: nn.Module, task: Task, part: Part, device: torch.device) -> float:
+def _accuracy(model: nn.Module, task: Task, images: LabelledImages, device: torch.device) -> float:
     correct = torch.zeros((), dtype=torch.int64, device=device)
     finite = torch.ones((), dtype=torch.bool, device=device)
-    for inputs, targets in part.batches(BATCH, device=device):
+    for inputs, targets in images.batches(BATCH, device=device):
         logits = model(inputs)[:, task.outputs]
         finite &= logits.isfinite().all()
         correct += (logits.argmax(1) == targets).sum()
     if not finite:
         raise Diverged(f"the model gives outputs that are no numbers on task {task.name!r}")
-    return int(correct) / len(part)
+    return int(correct) / len(images)
 
 
-def _part(task: Task, on: str) -> Part:
-    part = task.test if on == "test" else task.validation
-    if part is None:
+def _choose_images(task: Task, on: str) -> LabelledImages:
+    images = task.test if on == "test" else task.validation
+    if images is None:
         raise ValueError(f"task {task.name!r} holds nothing out: `validation` must be above 0")
-    return part
+    return images

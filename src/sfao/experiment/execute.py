@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sfao.data.sources import Dataset, load_dataset
+from sfao.data.dataset import Dataset, load_dataset
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.folder import check_same_data, occupied

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 
 
 def own_generators(device: torch.device) -> list[torch.Generator]:
@@ -22,7 +22,7 @@ def own_randomness(seed: int, device: torch.device) -> Iterator[list[torch.Gener
     generators = own_generators(device)
     before = [generator.get_state() for generator in generators]
     for generator in generators:
-        generator.manual_seed(seeded(seed, "layers").initial_seed())
+        generator.manual_seed(make_generator(seed, "layers").initial_seed())
     try:
         yield generators
     finally:

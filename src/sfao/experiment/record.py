@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from sfao.data.sources import Dataset
+from sfao.data.dataset import Dataset
 from sfao.experiment.files import write_json
 from sfao.metrics import summary
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from sfao.data.sources import Dataset
+from sfao.data.dataset import Dataset
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
 from sfao.experiment.device import usable_device
@@ -23,8 +23,8 @@ from sfao.methods import METHODS
 from sfao.metrics import summary
 from sfao.models import build_model
 from sfao.optim.gate_path import NonFiniteGradient
-from sfao.streams.seeding import seeded
-from sfao.streams.slicing import sliced
+from sfao.streams.seeding import make_generator
+from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import make_stream
 
 TELEMETRY_EVERY = 20
@@ -78,7 +78,7 @@ class Run:
         self.config = config
         self.folder = folder
         self.checkpoint_seconds = checkpoint_seconds
-        self.dataset = sliced(dataset, config.fraction)
+        self.dataset = slice_dataset(dataset, config.fraction)
         self.device = usable_device(config.device)
         self.stream = make_stream(
             config.benchmark,
@@ -151,7 +151,7 @@ class Run:
             at.stepping += time.monotonic() - began
             at.epoch, at.batch = at.epoch + 1, 0
         row = self._accuracies()  # first, for it finds out whether the last step broke the model
-        self.method.end_task(at.task, task, seeded(config.seed, f"end of stream task {at.task}"))
+        self.method.end_task(at.task, task, make_generator(config.seed, f"end of stream task {at.task}"))
         at.matrix.append(row)
         at.task, at.epoch = at.task + 1, 0
         self._save()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 from sfao.streams.stream import Task
 
 #: Images, labels, and the outputs that the loss looks at.
@@ -23,10 +23,10 @@ def epoch_batches(
 
     Nothing but the arguments decides the order, so a run that resumes in the middle needs no state for it.
     """
-    passes = [seeded(seed, f"{label}, task {number}") for number in range(len(tasks))]
+    passes = [make_generator(seed, f"{label}, task {number}") for number in range(len(tasks))]
     turns = torch.cat([torch.full((steps_an_epoch([task], batch_size),), n) for n, task in enumerate(tasks)])
     if len(tasks) > 1:
-        turns = turns[torch.randperm(len(turns), generator=seeded(seed, f"{label}, turns"))]
+        turns = turns[torch.randperm(len(turns), generator=make_generator(seed, f"{label}, turns"))]
     done = torch.bincount(turns[:start], minlength=len(tasks)).tolist()
     batches = [
         task.train.batches(batch_size, generator, device, start=skipped)

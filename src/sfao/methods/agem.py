@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from sfao.methods.episodic_method import EpisodicMethod
 from sfao.methods.flat_gradient import flat_gradient_of
 from sfao.methods.method import MethodOptions, Training
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 
 
 def corrected(gradient: Tensor, reference: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class AGEM(EpisodicMethod):
     def __init__(self, model: nn.Module, training: Training, options: AGEMOptions) -> None:
         super().__init__(model, training, options)
         self.options = options
-        self.generator = seeded(training.seed, "a-gem")
+        self.generator = make_generator(training.seed, "a-gem")
 
     @property
     def examples(self) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sfao.streams.part import Part
+from sfao.streams.labelled_images import LabelledImages
 from sfao.streams.stream import Task
 
 
@@ -78,8 +78,8 @@ class EpisodicMemory:
         return self._examples((self.owners == number).nonzero().flatten(), device)
 
     def _examples(self, positions: Tensor, device: torch.device) -> Examples:
-        part = Part(self.images, positions, self.labels[positions], self.mean, self.std)
-        inputs, targets = next(part.batches(len(positions), None, device))
+        chosen = LabelledImages(self.images, positions, self.labels[positions], self.mean, self.std)
+        inputs, targets = next(chosen.batches(len(positions), None, device))
         return Examples(inputs, targets, [self.outputs[owner] for owner in self.owners[positions].tolist()])
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,9 +98,9 @@ class EpisodicMemory:
         self.mean, self.std = tuple(state["mean"]), tuple(state["std"])
 
 
-def _pixels(part: Part, chosen: Tensor) -> Tensor:
+def _pixels(source: LabelledImages, chosen: Tensor) -> Tensor:
     """Copies of some images, as the task shows them."""
-    images = part.images[part.indices[chosen]]
-    if part.permutation is None:
+    images = source.images[source.indices[chosen]]
+    if source.permutation is None:
         return images
-    return images.flatten(2)[:, :, part.permutation].view_as(images)
+    return images.flatten(2)[:, :, source.permutation].view_as(images)

@@ -11,7 +11,7 @@ from sfao.methods.fisher import batch_fisher, exact_fisher
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 from sfao.methods.task_view import TaskView
-from sfao.streams.part import Batch
+from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sfao.optim.descent import Descent
-from sfao.streams.part import Batch
+from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
 
 

@@ -20,7 +20,7 @@ from sfao.optim.consolidation.batches import check_arguments, choose_unit
 from sfao.optim.gate import GRANULARITIES, OPTION_NAMES
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
-from sfao.streams.part import Batch
+from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
 
 
@@ -101,7 +101,7 @@ class SFAOMethod(GatedMethod):
         Single examples are drawn here, as the first batch of a shuffled pass.
         """
         if choose_unit(self.options.target, self.options.per) == "batch":
-            return task.train.indexed(self.training.batch_size, generator, self.device)
+            return task.train.as_sequence(self.training.batch_size, generator, self.device)
         capacity = max(layer.memory.capacity for layer in self.optimizer.gate.layers)
         return islice(self.batches(task, generator, self.options.limit or capacity), 1)
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from sfao.methods.method import Method, MethodOptions, Training
 from sfao.models import reinitialise
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 from sfao.streams.stream import Task
 
 
@@ -25,4 +25,4 @@ class SGD(Method):
 
     def begin_task(self, number: int, task: Task) -> None:
         if self.fresh and number > 0:
-            reinitialise(self.model, seeded(self.training.seed, f"fresh model of task {number}").initial_seed())
+            reinitialise(self.model, make_generator(self.training.seed, f"fresh model of task {number}").initial_seed())

@@ -4,16 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sfao.data.dataset import load_dataset
 from sfao.data.errors import MissingData
 from sfao.data.root import resolve_root
-from sfao.data.sources import find_layout, load_dataset
+from sfao.data.sets import get_description
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.folder import CONFIG, check_folder, finished_record
 from sfao.experiment.record import Record, describe
 from sfao.experiment.worker import Job
 from sfao.reproduction.protocol import Series
-from sfao.streams.slicing import sliced
+from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
 
 
@@ -59,7 +60,7 @@ def _absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
     absent = {}
     for dataset in dict.fromkeys(series.dataset for series in wanted):
         try:
-            find_layout(dataset, resolve_root(data_root))
+            get_description(dataset).find_layout(resolve_root(data_root))
         except MissingData as error:
             absent[dataset] = str(error)
     return absent
@@ -92,7 +93,7 @@ def _check_data(records: Sequence[Record], dataset: str, fraction: float, data_r
     """Runs still to do must be on the data of those that are done."""
     if not records:
         return
-    here = describe(sliced(load_dataset(dataset, data_root), fraction))
+    here = describe(slice_dataset(load_dataset(dataset, data_root), fraction))
     for record in records:
         if record.data != here:
             raise FolderError(

@@ -1,1 +1,1 @@
-"""Streams of tasks made of a dataset, by the scenario and the seed."""
+"""Streams of tasks cut from a data set, by the scenario and the seed."""

@@ -1,4 +1,4 @@
-"""Permuted streams: every task has all the classes, seen through a pixel permutation of its own."""
+"""Permuted streams: every task has all the classes, with its own permutation of the pixels."""
 
 from collections.abc import Sequence
 
@@ -6,21 +6,21 @@ import torch
 from torch import Tensor
 
 from sfao.checks import check_choice, check_count
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 from sfao.streams.stream import (
     SCENARIOS,
     ImageDataset,
     Stream,
-    head,
-    head_size,
-    input_shape,
+    count_outputs,
+    get_input_shape,
     make_task,
-    task_order,
+    order_tasks,
+    select_outputs,
 )
-from sfao.streams.validation import held_out
+from sfao.streams.validation import draw_validation
 
 
-def permuted(
+def permute(
     dataset: ImageDataset,
     *,
     tasks: int = 3,
@@ -30,16 +30,16 @@ def permuted(
     validation: float = 0.0,
     identity_first: bool = False,
 ) -> Stream:
-    """Tasks that permute the pixels, all channels alike; permutation n does not depend on how many tasks there are.
+    """Make tasks that permute the pixels, all channels alike; permutation n is the same for any number of tasks.
 
     Every task is permuted, as in the paper (p1, p2, p3) and its released code, unless `identity_first` leaves the
-    first one as it is. In `class`, the classes of every permutation are classes of their own. `validation` is
+    first one as it is. In `class`, the classes of every permutation count as different classes. `validation` is
     the fraction of every class's training examples to hold out, the same examples in every task.
     """
     check_choice("scenario", scenario, SCENARIOS)
     check_count("tasks", tasks)
-    shape = input_shape(dataset)
-    held = held_out(dataset.train_labels, validation, seed)
+    shape = get_input_shape(dataset)
+    validation_mask = draw_validation(dataset.train_labels, validation, seed)
     built = []
     for number in range(tasks):
         unpermuted = identity_first and number == 0
@@ -48,20 +48,20 @@ def permuted(
             make_task(
                 dataset,
                 "identity" if unpermuted else f"permutation {number + 1}",
-                head(scenario, number, tasks, dataset.classes),
+                select_outputs(scenario, number, tasks, dataset.classes),
                 label_of,
-                held,
-                None if unpermuted else _permutation(shape[1] * shape[2], number, seed),
+                validation_mask,
+                None if unpermuted else _draw_permutation(shape[1] * shape[2], number, seed),
             )
         )
     return Stream(
         name=f"permuted-{dataset.name}",
         scenario=scenario,
-        tasks=tuple(built[place] for place in task_order(order, tasks, seed)),
-        outputs=head_size(scenario, tasks, dataset.classes),
+        tasks=tuple(built[place] for place in order_tasks(order, tasks, seed)),
+        outputs=count_outputs(scenario, tasks, dataset.classes),
         input_shape=shape,
     )
 
 
-def _permutation(pixels: int, number: int, seed: int) -> Tensor:
-    return torch.randperm(pixels, generator=seeded(seed, f"permutation {number}"))
+def _draw_permutation(pixels: int, number: int, seed: int) -> Tensor:
+    return torch.randperm(pixels, generator=make_generator(seed, f"permutation {number}"))

@@ -5,7 +5,7 @@ from hashlib import sha256
 import torch
 
 
-def seeded(seed: int, purpose: str) -> torch.Generator:
-    """A generator of its own for each purpose, so that no choice shifts when another one is added or left out."""
+def make_generator(seed: int, purpose: str) -> torch.Generator:
+    """Make a generator for one purpose, so that no choice shifts when another one is added or left out."""
     digest = sha256(f"{seed}: {purpose}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))

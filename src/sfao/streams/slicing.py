@@ -1,18 +1,18 @@
-"""A slice of a dataset: the same few of every class, for a quick look at what a whole run would do."""
+"""A slice of a data set: the same few of every class, for a quick look at what a whole run would do."""
 
 from dataclasses import replace
 from math import ceil
 
 import torch
 
-from sfao.data.sources import Dataset
-from sfao.streams.seeding import seeded
+from sfao.data.dataset import Dataset
+from sfao.streams.seeding import make_generator
 
 
-def sliced(dataset: Dataset, fraction: float) -> Dataset:
-    """The given fraction of every class's training examples, at least one of each; the test set stays whole.
+def slice_dataset(dataset: Dataset, fraction: float) -> Dataset:
+    """Keep the given fraction of every class's training examples, at least one of each; the test set stays whole.
 
-    Whatever the seed of a run, the slice is the same, and a smaller one is part of a larger one.
+    The slice is the same for every seed of a run, and a smaller one is part of a larger one.
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"`fraction` must be in (0, 1], got {fraction!r}")
@@ -22,7 +22,7 @@ def sliced(dataset: Dataset, fraction: float) -> Dataset:
     chosen = []
     for label in sorted(set(labels.tolist())):
         examples = (labels == label).nonzero().flatten()
-        order = torch.randperm(len(examples), generator=seeded(0, f"slice {label}"))
+        order = torch.randperm(len(examples), generator=make_generator(0, f"slice {label}"))
         chosen.append(examples[order[: ceil(fraction * len(examples))]])
     indices = torch.cat(chosen).sort().values
     return replace(dataset, train_images=dataset.train_images[indices], train_labels=labels[indices], complete=False)

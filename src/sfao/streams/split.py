@@ -1,22 +1,22 @@
-"""Split streams: every task has classes of its own."""
+"""Split streams: every task has its own classes."""
 
 from collections.abc import Sequence
 
 import torch
 
 from sfao.checks import check_choice, check_count
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 from sfao.streams.stream import (
     SCENARIOS,
     ImageDataset,
     Stream,
-    head,
-    head_size,
-    input_shape,
+    count_outputs,
+    get_input_shape,
     make_task,
-    task_order,
+    order_tasks,
+    select_outputs,
 )
-from sfao.streams.validation import held_out
+from sfao.streams.validation import draw_validation
 
 #: The usual number of tasks, by the number of classes: MNIST and CIFAR-10, CIFAR-100, Tiny ImageNet.
 USUAL_TASKS = {10: 5, 100: 10, 200: 10}
@@ -32,39 +32,43 @@ def split(
     validation: float = 0.0,
     shuffle_classes: bool = False,
 ) -> Stream:
-    """Tasks of equally many classes: 0/1, 2/3, ... or, with `shuffle_classes`, drawn by the seed.
+    """Make tasks of equally many classes: 0/1, 2/3, ... or, with `shuffle_classes`, drawn by the seed.
 
     Labels count from 0 within a task in `domain` and `task`, and are the data set's own in `class`. `order` moves
     whole tasks, which keep their classes and their outputs. `validation` is the fraction of every class's training
     examples to hold out.
     """
     check_choice("scenario", scenario, SCENARIOS)
-    count = _usual_tasks(dataset) if tasks is None else tasks
-    size = _classes_a_task(dataset, count, scenario)
-    classes = _class_order(dataset.classes, seed, shuffle_classes)
-    held = held_out(dataset.train_labels, validation, seed)
+    count = _get_usual_tasks(dataset) if tasks is None else tasks
+    size = _count_classes_per_task(dataset, count, scenario)
+    classes = _order_classes(dataset.classes, seed, shuffle_classes)
+    validation_mask = draw_validation(dataset.train_labels, validation, seed)
     built = []
     for number in range(count):
         own = classes[number * size : (number + 1) * size]
         label_of = torch.full((dataset.classes,), -1)
         label_of[own] = torch.tensor(own) if scenario == "class" else torch.arange(size)
-        built.append(make_task(dataset, _name(own), head(scenario, number, count, size), label_of, held))
+        built.append(
+            make_task(
+                dataset, _name_classes(own), select_outputs(scenario, number, count, size), label_of, validation_mask
+            )
+        )
     return Stream(
         name=f"split-{dataset.name}",
         scenario=scenario,
-        tasks=tuple(built[place] for place in task_order(order, count, seed)),
-        outputs=head_size(scenario, count, size),
-        input_shape=input_shape(dataset),
+        tasks=tuple(built[place] for place in order_tasks(order, count, seed)),
+        outputs=count_outputs(scenario, count, size),
+        input_shape=get_input_shape(dataset),
     )
 
 
-def _usual_tasks(dataset: ImageDataset) -> int:
+def _get_usual_tasks(dataset: ImageDataset) -> int:
     if dataset.classes not in USUAL_TASKS:
         raise ValueError(f"`tasks` must be given for a data set of {dataset.classes} classes, got None")
     return USUAL_TASKS[dataset.classes]
 
 
-def _classes_a_task(dataset: ImageDataset, tasks: int, scenario: str) -> int:
+def _count_classes_per_task(dataset: ImageDataset, tasks: int, scenario: str) -> int:
     check_count("tasks", tasks)
     if dataset.classes % tasks:
         raise ValueError(f"`tasks` must divide the {dataset.classes} classes of {dataset.name!r} evenly, got {tasks}")
@@ -74,14 +78,14 @@ def _classes_a_task(dataset: ImageDataset, tasks: int, scenario: str) -> int:
     return dataset.classes // tasks
 
 
-def _class_order(classes: int, seed: int, shuffled: bool) -> list[int]:
-    if not shuffled:
+def _order_classes(classes: int, seed: int, shuffle: bool) -> list[int]:
+    if not shuffle:
         return list(range(classes))
-    return torch.randperm(classes, generator=seeded(seed, "class order")).tolist()
+    return torch.randperm(classes, generator=make_generator(seed, "class order")).tolist()
 
 
-def _name(classes: Sequence[int]) -> str:
-    """0/1, 20-39, or 7/3/... (20) for many classes out of order."""
+def _name_classes(classes: Sequence[int]) -> str:
+    """Return a name such as 0/1, 20-39, or 7/3/... (20) for many classes out of order."""
     if len(classes) <= 4:
         return "/".join(map(str, classes))
     if list(classes) == list(range(classes[0], classes[0] + len(classes))):

@@ -1,4 +1,4 @@
-"""Streams: tasks in order, each with the outputs of the model that its loss and its accuracy look at."""
+"""Streams: tasks in order, each with the outputs of the model that its loss and its accuracy use."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sfao.streams.part import Part
-from sfao.streams.seeding import seeded
+from sfao.streams.labelled_images import LabelledImages
+from sfao.streams.seeding import make_generator
 
 SCENARIOS = ("domain", "task", "class")
 
 
 class ImageDataset(Protocol):
-    """What a stream needs of a data set: uint8 images (N, C, H, W), int64 labels, the pixels' mean and deviation."""
+    """The data that a stream needs: uint8 images (N, C, H, W), int64 labels, the pixels' mean and deviation."""
 
     @property
     def name(self) -> str: ...
@@ -36,16 +36,16 @@ class ImageDataset(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One task of a stream. Training and evaluation look at `model(x)[:, task.outputs]`, labels count from there."""
+    """One task of a stream. Training and evaluation use `model(x)[:, task.outputs]`; label 0 is its first column."""
 
     name: str
     #: The classes of the data set, in the order of their labels.
     classes: tuple[int, ...]
     outputs: slice
-    train: Part
-    #: Held out of the training part, for tuning; None when nothing was held out.
-    validation: Part | None
-    test: Part
+    train: LabelledImages
+    #: Held out of the training images, for tuning; None when nothing was held out.
+    validation: LabelledImages | None
+    test: LabelledImages
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,20 +65,20 @@ class Stream:
         return iter(self.tasks)
 
 
-def head_size(scenario: str, tasks: int, classes: int) -> int:
-    """How many outputs a model needs for so many tasks of so many classes each."""
+def count_outputs(scenario: str, tasks: int, classes: int) -> int:
+    """Return the number of outputs that a model needs for so many tasks of so many classes each."""
     return classes if scenario == "domain" else tasks * classes
 
 
-def head(scenario: str, task: int, tasks: int, classes: int) -> slice:
-    """The outputs that a task looks at.
+def select_outputs(scenario: str, task: int, tasks: int, classes: int) -> slice:
+    """Return the outputs of the model that a task uses.
 
     `task`: its own. `domain`: all of them, shared. `class`: all of them from the first task on, the classes still
     to come included, so that every cell of the accuracy matrix means the same.
     """
     if scenario == "task":
         return slice(task * classes, (task + 1) * classes)
-    return slice(0, head_size(scenario, tasks, classes))
+    return slice(0, count_outputs(scenario, tasks, classes))
 
 
 def make_task(
@@ -86,32 +86,34 @@ def make_task(
     name: str,
     outputs: slice,
     label_of: Tensor,
-    held: Tensor,
+    validation_mask: Tensor,
     permutation: Tensor | None = None,
 ) -> Task:
-    """A task of the classes whose label is not negative in `label_of`; `held` marks the validation examples."""
+    """Make a task of the classes whose label in `label_of` is not negative; the mask is over the training examples."""
 
-    def part(kind: str, images: Tensor, classes: Tensor, chosen: Tensor | None = None) -> Part:
+    def select(kind: str, images: Tensor, classes: Tensor, chosen: Tensor | None = None) -> LabelledImages:
         labels = label_of[classes]
         members = labels >= 0 if chosen is None else (labels >= 0) & chosen
         indices = members.nonzero().flatten()
         if not len(indices):
             raise ValueError(f"task {name!r} of {dataset.name!r} has no {kind} examples")
-        return Part(images, indices, labels[indices], dataset.mean, dataset.std, permutation)
+        return LabelledImages(images, indices, labels[indices], dataset.mean, dataset.std, permutation)
 
-    train = part("training", dataset.train_images, dataset.train_labels, ~held)
-    validation = part("validation", dataset.train_images, dataset.train_labels, held) if held.any() else None
-    test = part("test", dataset.test_images, dataset.test_labels)
+    train = select("training", dataset.train_images, dataset.train_labels, ~validation_mask)
+    validation = None
+    if validation_mask.any():
+        validation = select("validation", dataset.train_images, dataset.train_labels, validation_mask)
+    test = select("test", dataset.test_images, dataset.test_labels)
     classes = (label_of >= 0).nonzero().flatten().tolist()
     return Task(name, tuple(sorted(classes, key=label_of.__getitem__)), outputs, train, validation, test)
 
 
-def task_order(order: str | Sequence[int] | None, tasks: int, seed: int) -> list[int]:
-    """The places of the tasks: as they are, "random", or given, as numbers or as "2,0,1"."""
+def order_tasks(order: str | Sequence[int] | None, tasks: int, seed: int) -> list[int]:
+    """Return the places of the tasks: as they are, "random", or given, as numbers or as "2,0,1"."""
     if order is None:
         return list(range(tasks))
     if order == "random":
-        return torch.randperm(tasks, generator=seeded(seed, "task order")).tolist()
+        return torch.randperm(tasks, generator=make_generator(seed, "task order")).tolist()
     places = order.split(",") if isinstance(order, str) else order
     try:
         numbers = [int(place) for place in places]
@@ -122,6 +124,7 @@ def task_order(order: str | Sequence[int] | None, tasks: int, seed: int) -> list
     return numbers
 
 
-def input_shape(dataset: ImageDataset) -> tuple[int, int, int]:
+def get_input_shape(dataset: ImageDataset) -> tuple[int, int, int]:
+    """Return channels, height and width."""
     channels, height, width = dataset.train_images.shape[1:]
     return channels, height, width

@@ -1,23 +1,51 @@
-"""The benchmarks by name: which data, cut how, learnt by which model with which settings."""
+"""The benchmarks by name: a data set, the way it is cut into tasks, and the settings of a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sfao.checks import check_choice
-from sfao.data.sources import Dataset
-from sfao.streams.permuted import permuted
+from sfao.streams.permuted import permute
 from sfao.streams.split import split
-from sfao.streams.stream import Stream
+from sfao.streams.stream import ImageDataset, Stream
+
+
+class StreamMaker(Protocol):
+    """A function that cuts a data set into tasks."""
+
+    def __call__(
+        self,
+        dataset: ImageDataset,
+        *,
+        tasks: int,
+        scenario: str,
+        seed: int,
+        order: str | Sequence[int] | None,
+        validation: float,
+    ) -> Stream: ...
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A way to cut a data set into tasks, and its name for people."""
+
+    name: str
+    make: StreamMaker
+
+
+SPLIT = Cut("split", split)
+PERMUTED = Cut("permuted", permute)
 
 
 @dataclass(frozen=True)
 class Benchmark:
+    """A data set by name, cut into a number of tasks."""
+
     dataset: str
-    kind: str
+    cut: Cut
     tasks: int
-    #: What a run is configured with unless told otherwise.
-    settings: dict[str, Any] = field(default_factory=dict)
+    #: The configuration of a run, where nothing else is given; it names at least the model.
+    settings: dict[str, Any]
 
 
 # The protocol of the paper's released code: learning rate 1e-3, batches of 32, two epochs, no momentum.
@@ -28,19 +56,19 @@ WIDE = {"model": {"name": "wrn-28-10"}}
 FEW_DIGITS = {**MNIST, "lr": 0.01, "epochs": 5, "batch_size": 16}
 
 BENCHMARKS = {
-    "split-mnist": Benchmark("mnist", "split", 5, MNIST),
-    "permuted-mnist": Benchmark("mnist", "permuted", 3, MNIST),
-    "split-cifar10": Benchmark("cifar10", "split", 5, CIFAR),
-    "split-cifar100": Benchmark("cifar100", "split", 10, {**CIFAR, "batch_size": 24}),
-    "split-tinyimagenet": Benchmark("tiny-imagenet", "split", 10, WIDE),
-    "split-mnist-5k": Benchmark("mnist-5k", "split", 5, FEW_DIGITS),
-    "permuted-mnist-5k": Benchmark("mnist-5k", "permuted", 3, FEW_DIGITS),
+    "split-mnist": Benchmark("mnist", SPLIT, 5, MNIST),
+    "permuted-mnist": Benchmark("mnist", PERMUTED, 3, MNIST),
+    "split-cifar10": Benchmark("cifar10", SPLIT, 5, CIFAR),
+    "split-cifar100": Benchmark("cifar100", SPLIT, 10, {**CIFAR, "batch_size": 24}),
+    "split-tinyimagenet": Benchmark("tiny-imagenet", SPLIT, 10, WIDE),
+    "split-mnist-5k": Benchmark("mnist-5k", SPLIT, 5, FEW_DIGITS),
+    "permuted-mnist-5k": Benchmark("mnist-5k", PERMUTED, 3, FEW_DIGITS),
 }
 
 
 def make_stream(
     name: str,
-    dataset: Dataset,
+    dataset: ImageDataset,
     *,
     tasks: int | None,
     scenario: str,
@@ -48,11 +76,10 @@ def make_stream(
     order: str | Sequence[int] | None,
     validation: float,
 ) -> Stream:
-    """The stream of a benchmark, over a dataset that has been loaded."""
+    """Make the stream of a benchmark from a data set that has been loaded."""
     check_choice("benchmark", name, tuple(BENCHMARKS))
     benchmark = BENCHMARKS[name]
-    cut = split if benchmark.kind == "split" else permuted
-    return cut(
+    return benchmark.cut.make(
         dataset,
         tasks=tasks or benchmark.tasks,
         scenario=scenario,

@@ -1,13 +1,13 @@
-"""The validation split: training examples that tuning looks at instead of the test set."""
+"""The validation split: training examples for tuning, in place of the test set."""
 
 import torch
 from torch import Tensor
 
-from sfao.streams.seeding import seeded
+from sfao.streams.seeding import make_generator
 
 
-def held_out(labels: Tensor, fraction: float, seed: int) -> Tensor:
-    """A mask over the training examples: the given fraction of every class, at random.
+def draw_validation(labels: Tensor, fraction: float, seed: int) -> Tensor:
+    """Draw a mask over the training examples: the given fraction of every class, at random.
 
     It depends on the labels, the fraction and the seed, not on the stream: an example that is held out of one
     task is held out of all.
@@ -25,6 +25,6 @@ def held_out(labels: Tensor, fraction: float, seed: int) -> Tensor:
                 f"`validation` must hold out some and leave some of the {len(examples)} training examples "
                 f"of class {label}, got {fraction!r}"
             )
-        order = torch.randperm(len(examples), generator=seeded(seed, f"validation {label}"))
+        order = torch.randperm(len(examples), generator=make_generator(seed, f"validation {label}"))
         mask[examples[order[:count]]] = True
     return mask

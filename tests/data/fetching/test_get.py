@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 
+from sfao.data.dataset import load_dataset
 from sfao.data.errors import DataError, DownloadError
 from sfao.data.fetching import get as module
-from sfao.data.fetching.catalogue import CATALOGUE, Download, Entry
-from sfao.data.fetching.get import fetch, get
-from sfao.data.formats import tiny_imagenet
-from sfao.data.sources import load_dataset
+from sfao.data.fetching.get import fetch, get_dataset
+from sfao.data.publication import Download, Publication
+from sfao.data.sets import DATASETS, tiny_imagenet
 from tests.data.fetching.published import (
     known,
     publish_cifar10,
@@ -44,9 +44,9 @@ def test_files_are_fetched_checked_and_readable(root, monkeypatch):
     packed, _ = small_mnist()
     with serving(files=packed) as site:
         publish_mnist(monkeypatch, [site.url])
-        results = get("mnist", root)
+        results = get_dataset("mnist", root)
         assert [str(result.status) for result in results] == ["ok"] * 4
-        get("mnist", root)
+        get_dataset("mnist", root)
     assert len(site.requests) == 4  # the second time nothing was asked for
     assert contents(root) == {f"MNIST/raw/{name}": content for name, content in packed.items()}
     assert len(load_dataset("mnist", root).train_images) == 20
@@ -59,7 +59,7 @@ def test_only_what_is_missing_is_fetched(root, monkeypatch):
     (folder / "train-images-idx3-ubyte").write_bytes(unpacked["train-images-idx3-ubyte"])
     with serving(files=packed) as site:
         publish_mnist(monkeypatch, [site.url])
-        get("mnist", root)
+        get_dataset("mnist", root)
     assert len(site.requests) == 3
 
 
@@ -67,7 +67,7 @@ def test_an_archive_is_fetched_unpacked_and_removed(root, monkeypatch):
     told = []
     with serving(files={"cifar-10-binary.tar.gz": ARCHIVE}) as site:
         publish_cifar10(monkeypatch, [site.url], ARCHIVE)
-        get("cifar10", root, progress=lambda *progress: told.append(progress))
+        get_dataset("cifar10", root, progress=lambda *progress: told.append(progress))
     assert contents(root) == {f"cifar-10-batches-bin/{name}": content for name, content in small_cifar10().items()}
     assert [what for what, done, total in told if done == total] == [
         "cifar-10-binary.tar.gz",
@@ -79,7 +79,7 @@ def test_an_archive_that_someone_put_there_is_used_and_kept(root, monkeypatch):
     root.mkdir()
     (root / "cifar-10-binary.tar.gz").write_bytes(ARCHIVE)
     publish_cifar10(monkeypatch, [], ARCHIVE)
-    get("cifar10", root)
+    get_dataset("cifar10", root)
     assert len(contents(root)) == 7
 
 
@@ -88,7 +88,7 @@ def test_another_archive_of_that_name_is_left_alone(root, monkeypatch):
     (root / "cifar-10-binary.tar.gz").write_bytes(b"mine")
     publish_cifar10(monkeypatch, [], ARCHIVE)
     with pytest.raises(DataError, match="it is left alone"):
-        get("cifar10", root)
+        get_dataset("cifar10", root)
     assert contents(root) == {"cifar-10-binary.tar.gz": b"mine"}
 
 
@@ -100,7 +100,7 @@ def test_other_data_in_its_place_is_left_alone(root, monkeypatch, content, statu
     with serving(files={"cifar-10-binary.tar.gz": ARCHIVE}) as site:
         publish_cifar10(monkeypatch, [site.url], ARCHIVE)
         with pytest.raises(DataError, match=f"data_batch_1.bin is not the published file \\({status}") as caught:
-            get("cifar10", root)
+            get_dataset("cifar10", root)
     assert len(str(caught.value).splitlines()) == 2
     assert site.requests == []
     assert contents(root) == {"cifar-10-batches-bin/data_batch_1.bin": content}
@@ -115,7 +115,7 @@ def test_a_folder_that_lacks_files_is_filled(root, monkeypatch):
     archive = tgz({f"cifar-10-batches-bin/{name}": content for name, content in files.items()})
     with serving(files={"cifar-10-binary.tar.gz": archive}) as site:
         publish_cifar10(monkeypatch, [site.url], archive)
-        get("cifar10", root)
+        get_dataset("cifar10", root)
     files["readme.html"] = b"mine"
     assert contents(root) == {f"cifar-10-batches-bin/{name}": content for name, content in files.items()}
 
@@ -126,7 +126,7 @@ def test_an_archive_that_climbs_out_leaves_nothing(root, monkeypatch, evil):
     with serving(files={"cifar-10-binary.tar.gz": archive}) as site:
         publish_cifar10(monkeypatch, [site.url], archive)
         with pytest.raises(DataError, match="must stay inside the folder"):
-            get("cifar10", root)
+            get_dataset("cifar10", root)
     assert set(contents(root.parent)) == {"data/cifar-10-binary.tar.gz"}
 
 
@@ -135,7 +135,7 @@ def test_an_archive_without_the_folder_is_refused(root, monkeypatch):
     with serving(files={"cifar-10-binary.tar.gz": archive}) as site:
         publish_cifar10(monkeypatch, [site.url], archive)
         with pytest.raises(DataError, match="must hold the folder cifar-10-batches-bin"):
-            get("cifar10", root)
+            get_dataset("cifar10", root)
 
 
 def test_an_archive_whose_files_are_not_the_published_ones_is_not_called_good(root, monkeypatch):
@@ -143,7 +143,7 @@ def test_an_archive_whose_files_are_not_the_published_ones_is_not_called_good(ro
     with serving(files={"cifar-10-binary.tar.gz": archive}) as site:
         publish_cifar10(monkeypatch, [site.url], archive)
         with pytest.raises(DataError, match="must be the published file, got partial"):
-            get("cifar10", root)
+            get_dataset("cifar10", root)
 
 
 def test_a_zip_is_unpacked_as_well(root, tmp_path):
@@ -155,16 +155,16 @@ def test_a_zip_is_unpacked_as_well(root, tmp_path):
     root.mkdir()
     with serving(files={"tiny-imagenet-200.zip": buffer.getvalue()}) as site:
         download = Download(known("tiny-imagenet-200.zip", buffer.getvalue()), (site.url,))
-        fetch(Entry("tiny-imagenet", "", "", "tiny-imagenet-200", (download,), True, 10**6), root)
+        fetch("tiny-imagenet", Publication("tiny-imagenet-200", (download,), True, 10**6), root)
     assert contents(root / "tiny-imagenet-200") == contents(folder)
-    assert tiny_imagenet.layouts(root)[0].read().train_images.shape == (200, 3, 64, 64)
+    assert tiny_imagenet.list_layouts(root)[0].read().train_images.shape == (200, 3, 64, 64)
 
 
 def test_without_mirrors_and_npm_nothing_is_left_but_the_reason(root, monkeypatch):
     with serving() as site:
         publish_mnist(monkeypatch, [site.url, site.url])
         with pytest.raises(DownloadError, match="answered 404"):
-            get("mnist", root)
+            get_dataset("mnist", root)
     assert contents(root) == {}
 
 
@@ -172,7 +172,7 @@ def test_a_disk_that_is_too_full_is_noticed_first(root, monkeypatch):
     publish_mnist(monkeypatch, [])
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=100_000))
     with pytest.raises(DataError, match="MB free for `mnist`, got 0 MB"):
-        get("mnist", root)
+        get_dataset("mnist", root)
 
 
 def test_a_disk_that_fills_up_is_named_in_two_lines(root, monkeypatch):
@@ -182,7 +182,7 @@ def test_a_disk_that_fills_up_is_named_in_two_lines(root, monkeypatch):
     with serving(files=small_mnist()[0]) as site:
         publish_mnist(monkeypatch, [site.url])
         with pytest.raises(DataError, match=os.strerror(errno.ENOSPC)) as caught:
-            get("mnist", root)
+            get_dataset("mnist", root)
     assert len(str(caught.value).splitlines()) == 2
 
 
@@ -190,7 +190,7 @@ def test_two_at_once_do_not_mix(root, monkeypatch):
     publish_mnist(monkeypatch, [])
     root.mkdir()
     with FileLock(root / ".get-mnist.lock"), pytest.raises(DataError, match="by another process"):
-        get("mnist", root)
+        get_dataset("mnist", root)
 
 
 def test_what_a_killed_process_left_is_cleared(root, monkeypatch):
@@ -198,19 +198,21 @@ def test_what_a_killed_process_left_is_cleared(root, monkeypatch):
     (root / ".get-mnist-abc" / "half").write_bytes(b"half")
     with serving(files=small_mnist()[0]) as site:
         publish_mnist(monkeypatch, [site.url])
-        get("mnist", root)
+        get_dataset("mnist", root)
     assert not (root / ".get-mnist-abc").exists()
 
 
 def test_what_is_embedded_needs_no_fetching(root):
-    (result,) = get("mnist-5k", root)
+    (result,) = get_dataset("mnist-5k", root)
     assert str(result.status) == "ok"
     assert not root.exists()
 
 
-def test_the_catalogue_names_no_file_twice_and_every_digest_is_well_formed():
-    downloads = [item for entry in CATALOGUE.values() for item in entry.downloads]
-    assert len({item.file.name for item in downloads}) == len(downloads)
+def test_no_two_downloads_go_to_one_place_and_every_digest_is_well_formed(root):
+    publications = [description.publication for description in DATASETS.values() if not description.embedded]
+    downloads = [item for publication in publications for item in publication.downloads]
+    targets = [module._get_target(each, root, item) for each in publications for item in each.downloads]
+    assert len(set(targets)) == len(downloads)
     for item in downloads:
         algorithm, value = item.file.digest.split(":")
         assert (algorithm, len(value)) == ("sha256", 64)

@@ -1,9 +1,10 @@
 """All datasets at a glance."""
 
+from sfao.data.dataset import load_dataset
 from sfao.data.fetching.listing import list_datasets
-from sfao.data.formats.cifar import CIFAR10, CIFAR100
-from sfao.data.names import NAMES
-from sfao.data.sources import load_dataset
+from sfao.data.sets import DATASETS
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.data.sets.cifar100 import FORMAT as CIFAR100
 from tests.data.publishers import (
     digits,
     pictures,
@@ -17,11 +18,11 @@ from tests.data.publishers import (
 def test_what_is_here_is_told_from_what_is_not(tmp_path):
     write_cifar_python(tmp_path, CIFAR10, pictures(CIFAR10))
     listed = {item.name: item for item in list_datasets(tmp_path)}
-    assert tuple(listed) == NAMES
+    assert list(listed) == list(DATASETS)
     assert listed["cifar10"].where == tmp_path / "cifar-10-batches-py"
     assert listed["mnist-5k"].where.name == "mnist_5k.csv.gz"
     assert listed["mnist-5k"].download == 0
-    assert [name for name, item in listed.items() if item.where is None] == ["mnist", "cifar100", "tiny-imagenet"]
+    assert {name for name, item in listed.items() if item.where} == {"mnist-5k", "cifar10"}
     assert listed["mnist"].download == 11_594_722
 
 
@@ -30,7 +31,9 @@ def test_a_part_of_a_set_is_told_with_what_is_there(tmp_path):
     write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
     write_cifar_python(tmp_path, CIFAR100, pictures(CIFAR100))
     write_tiny_imagenet(tmp_path)
-    for item in list_datasets(tmp_path):
+    here = [item for item in list_datasets(tmp_path) if item.where]
+    assert {item.name for item in here} == {"mnist-5k", "mnist", "cifar10", "cifar100", "tiny-imagenet"}
+    for item in here:
         dataset = load_dataset(item.name, tmp_path)
         assert (item.train_here, item.test_here) == (len(dataset.train_labels), len(dataset.test_labels))
         assert item.complete == dataset.complete == (item.name == "mnist-5k")

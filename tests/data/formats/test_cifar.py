@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfao.data.errors import DataError
-from sfao.data.formats.cifar import CIFAR10, CIFAR100, layouts
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.data.sets.cifar100 import FORMAT as CIFAR100
 from tests.data.publishers import (
     assert_same,
     binary_batch,
@@ -33,7 +34,7 @@ def test_the_python_and_the_binary_version_give_identical_arrays(tmp_path_factor
     arrays = pictures(kind, train=train, test=test, seed=seed)
     write_cifar_binary(root, kind, arrays)
     write_cifar_python(root, kind, arrays)
-    binary, python = layouts(kind, root)
+    binary, python = kind.list_layouts(root)
     assert_same(binary.read(), arrays)
     assert_same(python.read(), arrays)
 
@@ -43,7 +44,7 @@ def test_the_python_and_the_binary_version_give_identical_arrays(tmp_path_factor
 def test_pickles_of_python_2_and_3_give_the_arrays_that_were_written(tmp_path, kind, batch):
     arrays = pictures(kind)
     write_cifar_python(tmp_path, kind, arrays, batch)
-    assert_same(layouts(kind, tmp_path)[1].read(), arrays)
+    assert_same(kind.list_layouts(tmp_path)[1].read(), arrays)
 
 
 def test_our_python_2_pickle_is_one_that_an_ordinary_unpickler_reads_too():
@@ -65,7 +66,7 @@ def test_a_pixel_is_where_it_belongs(tmp_path):
 def refused(root, kind, version, file, content):
     write_cifar_binary(root, kind, pictures(kind))
     write_cifar_python(root, kind, pictures(kind))
-    layout = layouts(kind, root)[version]
+    layout = kind.list_layouts(root)[version]
     (layout.folder / file).write_bytes(content)
     with pytest.raises(DataError) as caught:
         layout.read()

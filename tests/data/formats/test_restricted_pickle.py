@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfao.data.errors import DataError
-from sfao.data.formats.cifar import CIFAR10
 from sfao.data.formats.restricted_pickle import load_pickle
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
 from tests.data.publishers import pictures, python2_batch
 
 

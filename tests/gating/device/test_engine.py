@@ -47,7 +47,7 @@ def test_what_is_left_is_orthogonal_to_every_direction(storage):
     gate.run()
     assert gate.codes.tolist() == [PROJECTED]
     assert gate.norms.item() == pytest.approx(before, rel=1e-6)
-    along = memory.dots(as_matrices(memory.layouts, gradients))
+    along = memory.products.dots(as_matrices(memory.products.layouts, gradients))
     assert along.abs().max() <= 5e-6 * measure_norm(gradients)
     assert measure_norm(gradients) > 0.5 * before
 

@@ -1,1 +1,1 @@
-"""How the files get here: what is published where, downloads, archives, digests."""
+"""Getting, listing and verifying data sets: downloads, archives, digests."""

@@ -1,6 +1,7 @@
 """Downloads that go on where they stopped, and that are there whole and right or not at all.
 
-What has come so far is in NAME.part next to the target. It becomes the target only once its digest is right.
+The bytes that have come so far are in NAME.part next to the target. The file becomes the
+target only once its digest is right.
 """
 
 import os
@@ -11,13 +12,13 @@ from collections.abc import Sequence
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
+from sfao.data.digests import compute_digest
 from sfao.data.errors import DownloadError
-from sfao.data.fetching.digests import file_digest
-from sfao.data.fetching.progress import Progress, silent
+from sfao.data.fetching.progress import Progress, ignore_progress
 
 CHUNK = 1 << 18
 TIMEOUT_SECONDS = 30.0
-#: How often a connection that was cut is taken up again before the next mirror is tried.
+#: Requests to one mirror that breaks off, before the next mirror is tried.
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
 
@@ -27,42 +28,43 @@ class _Cut(Exception):  # noqa: N818, a message to the caller, not an error of i
 
 
 def download(
-    urls: Sequence[str], target: Path, digest: str, *, size: int | None = None, progress: Progress = silent
+    urls: Sequence[str], target: Path, digest: str, *, size: int | None = None, progress: Progress = ignore_progress
 ) -> None:
-    """Get `target` from the first mirror that has it; an existing target is replaced only by the right bytes.
+    """Download `target` from the first mirror that has it; an existing target is replaced only by the right bytes.
 
-    `size` is what progress shows when the server does not say; the digest alone decides.
+    `size` is the total to show when the server gives none; the digest alone decides whether the file is right.
     """
     problems = []
     for url in urls:
         try:
-            _from_mirror(url, target, digest, size, progress)
+            _download_from(url, target, digest, size, progress)
             return
         except DownloadError as error:
             problems.append(str(error))
     raise DownloadError(f"{target.name} could not be downloaded: {'; '.join(problems)}")
 
 
-def part_of(target: Path) -> Path:
+def get_partial_path(target: Path) -> Path:
+    """Return the path of the bytes that have come so far."""
     return target.with_name(target.name + ".part")
 
 
-def _from_mirror(url: str, target: Path, digest: str, size: int | None, progress: Progress) -> None:
-    part = part_of(target)
+def _download_from(url: str, target: Path, digest: str, size: int | None, progress: Progress) -> None:
+    part = get_partial_path(target)
     resumed = part.exists()
-    _fetch_with_patience(url, part, target.name, size, progress)
-    found = file_digest(part, digest.partition(":")[0])
+    _fetch_with_retries(url, part, target.name, size, progress)
+    found = compute_digest(part, like=digest)
     if found == digest:
         os.replace(part, target)
         return
     part.unlink()
     if resumed:  # the earlier bytes may have been the wrong ones
-        _from_mirror(url, target, digest, size, progress)
+        _download_from(url, target, digest, size, progress)
         return
     raise DownloadError(f"{url} must give a file of {digest}, got {found}")
 
 
-def _fetch_with_patience(url: str, part: Path, name: str, size: int | None, progress: Progress) -> None:
+def _fetch_with_retries(url: str, part: Path, name: str, size: int | None, progress: Progress) -> None:
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(PAUSE_SECONDS * attempt)
@@ -75,7 +77,7 @@ def _fetch_with_patience(url: str, part: Path, name: str, size: int | None, prog
 
 
 def _fetch_rest(url: str, part: Path, name: str, size: int | None, progress: Progress) -> None:
-    """One request for what the part does not hold yet."""
+    """Make one request for the bytes that the partial file lacks."""
     have = part.stat().st_size if part.exists() else 0
     response = _open(url, have)
     if response is None:
@@ -100,7 +102,7 @@ def _fetch_rest(url: str, part: Path, name: str, size: int | None, progress: Pro
 
 
 def _open(url: str, have: int) -> HTTPResponse | None:
-    """The answer to a request for the bytes from `have` on; None when there are none beyond."""
+    """Request the bytes from `have` on and return the response; None when there are no more."""
     headers = {"User-Agent": "sfao", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"

@@ -1,4 +1,4 @@
-"""Archives taken apart into a folder, and nowhere else.
+"""Unpacking archives into a folder, and nowhere else.
 
 A member that climbs out of the folder, or is anything but a plain file or a folder, is refused before the
 first byte is written.
@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
 from sfao.data.errors import DataError
-from sfao.data.fetching.progress import Progress, silent
+from sfao.data.fetching.progress import Progress, ignore_progress
 
-#: More than any archive of the catalogue unpacks to; a bomb is refused before it fills the disk.
+#: More than any published archive unpacks to; a bomb is refused before it fills the disk.
 LARGEST = 4 * 2**30
 
 
@@ -31,39 +31,39 @@ class _Member:
     open: Callable[[], IO[bytes] | None]
 
 
-def extract(archive: Path, folder: Path, *, progress: Progress = silent) -> None:
+def extract(archive: Path, folder: Path, *, progress: Progress = ignore_progress) -> None:
     """Unpack a .tar.gz, .tgz or .zip file into a folder."""
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as opened_zip:
-                _extract_members(archive, _zip_members(opened_zip), folder, progress)
+                _extract_members(archive, _list_zip_members(opened_zip), folder, progress)
         else:
             with tarfile.open(archive, "r:*") as opened_tar:
-                _extract_members(archive, _tar_members(opened_tar), folder, progress)
+                _extract_members(archive, _list_tar_members(opened_tar), folder, progress)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:
         raise DataError(f"{archive}: must be a whole archive, got a truncated or damaged one ({error})") from error
 
 
-def _tar_members(archive: tarfile.TarFile) -> list[_Member]:
-    def kind(member: tarfile.TarInfo) -> str:
+def _list_tar_members(archive: tarfile.TarFile) -> list[_Member]:
+    def get_kind(member: tarfile.TarInfo) -> str:
         if member.isfile():
             return "file"
         return "folder" if member.isdir() else "link" if member.islnk() or member.issym() else "special file"
 
     return [
-        _Member(member.name, member.size, kind(member), partial(archive.extractfile, member))
+        _Member(member.name, member.size, get_kind(member), partial(archive.extractfile, member))
         for member in archive.getmembers()
     ]
 
 
-def _zip_members(archive: zipfile.ZipFile) -> list[_Member]:
-    def kind(member: zipfile.ZipInfo) -> str:
+def _list_zip_members(archive: zipfile.ZipFile) -> list[_Member]:
+    def get_kind(member: zipfile.ZipInfo) -> str:
         if member.is_dir():
             return "folder"
         return "link" if stat.S_ISLNK(member.external_attr >> 16) else "file"
 
     return [
-        _Member(member.filename, member.file_size, kind(member), partial(archive.open, member))
+        _Member(member.filename, member.file_size, get_kind(member), partial(archive.open, member))
         for member in archive.infolist()
     ]
 

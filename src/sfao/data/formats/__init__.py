@@ -1,1 +1,1 @@
-"""How the publishers wrote their files: one reader a format."""
+"""The formats of the publishers' files: one reader per format that several data sets may share."""

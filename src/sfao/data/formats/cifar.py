@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, in the python version (pickled dictionaries) and the binary one (plain records)."""
+"""The format of CIFAR-10 and CIFAR-100: a python version (pickled dictionaries) and a binary one (plain records)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,22 +8,28 @@ from typing import Any
 import numpy as np
 
 from sfao.data.errors import DataError
-from sfao.data.formats.layout import Arrays, Images, Labels, Layout, check_labels, check_same_count
+from sfao.data.formats.file_layout import Arrays, FileLayout, Images, Labels, check_labels, check_same_count
 from sfao.data.formats.restricted_pickle import load_pickle
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
 
+#: The images and labels of one file.
 Batch = tuple[Images, Labels]
+
+#: The folders on the web that have both data sets.
+MIRRORS = ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/")
+TERMS = "Krizhevsky 2009; no licence stated, to be cited"
 
 
 @dataclass(frozen=True)
-class Cifar:
-    """What sets the two datasets apart."""
+class CifarFormat:
+    """The differences between the two data sets."""
 
     classes: int
     python_folder: str
     binary_folder: str
+    #: The stems of the training files, and of the test file.
     train: tuple[str, ...]
     test: str
     #: The key of the labels in the python version.
@@ -31,84 +37,50 @@ class Cifar:
     #: Bytes before the pixels of a binary record; the label is the last of them.
     label_bytes: int
 
+    def list_layouts(self, root: Path) -> list[FileLayout]:
+        """List both versions, the binary one first: it is read faster, and there is no pickle in it."""
+        return [
+            self._make_layout(root / self.binary_folder, ".bin", self.count_binary),
+            self._make_layout(root / self.python_folder, ""),
+        ]
 
-CIFAR10 = Cifar(
-    classes=10,
-    python_folder="cifar-10-batches-py",
-    binary_folder="cifar-10-batches-bin",
-    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-    test="test_batch",
-    labels=b"labels",
-    label_bytes=1,
-)
+    def _make_layout(self, folder: Path, suffix: str, count_batch: Callable[[Path], int] | None = None) -> FileLayout:
+        train = [folder / (stem + suffix) for stem in self.train]
+        test = folder / (self.test + suffix)
 
-# The coarse label of CIFAR-100 comes first and is not used.
-CIFAR100 = Cifar(
-    classes=100,
-    python_folder="cifar-100-python",
-    binary_folder="cifar-100-binary",
-    train=("train",),
-    test="test",
-    labels=b"fine_labels",
-    label_bytes=2,
-)
+        def read() -> Arrays:
+            images, labels = zip(*(self.read_batch(path) for path in train), strict=True)
+            return Arrays(np.concatenate(images), np.concatenate(labels), *self.read_batch(test))
 
+        if count_batch is None:
+            return FileLayout(folder, (*train, test), read)
+        return FileLayout(folder, (*train, test), read, count=lambda: (sum(map(count_batch, train)), count_batch(test)))
 
-def layouts(kind: Cifar, root: Path) -> list[Layout]:
-    """The binary version first: it is read faster, and there is no pickle in it."""
-    return [
-        _layout(root / kind.binary_folder, kind, ".bin", read_binary, count_binary),
-        _layout(root / kind.python_folder, kind, "", read_python),
-    ]
+    def read_batch(self, path: Path) -> Batch:
+        """Read a file of either version."""
+        return self._read_binary(path) if path.suffix == ".bin" else self._read_python(path)
 
+    def count_binary(self, path: Path) -> int:
+        """Return the number of records that a file of its size holds."""
+        record, size = self.label_bytes + PIXELS, path.stat().st_size
+        if not size or size % record:
+            raise DataError(f"{path}: must hold whole records of {record} bytes, got {size} bytes")
+        return size // record
 
-def _layout(
-    folder: Path,
-    kind: Cifar,
-    suffix: str,
-    read_batch: Callable[[Path, Cifar], Batch],
-    count_batch: Callable[[Path, Cifar], int] | None = None,
-) -> Layout:
-    train = [folder / (stem + suffix) for stem in kind.train]
-    test = folder / (kind.test + suffix)
+    def _read_binary(self, path: Path) -> Batch:
+        rows = np.fromfile(path, np.uint8).reshape(self.count_binary(path), -1)
+        labels = check_labels(path, rows[:, self.label_bytes - 1], self.classes)
+        return rows[:, self.label_bytes :].reshape(-1, *SHAPE), labels
 
-    def read() -> Arrays:
-        images, labels = zip(*(read_batch(path, kind) for path in train), strict=True)
-        return Arrays(np.concatenate(images), np.concatenate(labels), *read_batch(test, kind))
-
-    if count_batch is None:
-        return Layout(folder, (*train, test), read)
-    return Layout(
-        folder,
-        (*train, test),
-        read,
-        count=lambda: (sum(count_batch(path, kind) for path in train), count_batch(test, kind)),
-    )
+    def _read_python(self, path: Path) -> Batch:
+        batch = load_pickle(path)
+        images = _get_images(path, batch)
+        labels = _get_labels(path, batch, self)
+        check_same_count(path, images, path, labels)
+        return images, labels
 
 
-def count_binary(path: Path, kind: Cifar) -> int:
-    """The records that a file of its size holds."""
-    record, size = kind.label_bytes + PIXELS, path.stat().st_size
-    if not size or size % record:
-        raise DataError(f"{path}: must hold whole records of {record} bytes, got {size} bytes")
-    return size // record
-
-
-def read_binary(path: Path, kind: Cifar) -> Batch:
-    rows = np.fromfile(path, np.uint8).reshape(count_binary(path, kind), -1)
-    labels = check_labels(path, rows[:, kind.label_bytes - 1], kind.classes)
-    return rows[:, kind.label_bytes :].reshape(-1, *SHAPE), labels
-
-
-def read_python(path: Path, kind: Cifar) -> Batch:
-    batch = load_pickle(path)
-    images = _python_images(path, batch)
-    labels = _python_labels(path, batch, kind)
-    check_same_count(path, images, path, labels)
-    return images, labels
-
-
-def _python_images(path: Path, batch: dict[bytes, Any]) -> Images:
+def _get_images(path: Path, batch: dict[bytes, Any]) -> Images:
     data = batch.get(b"data")
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS:
         found = f"an array of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
@@ -116,14 +88,14 @@ def _python_images(path: Path, batch: dict[bytes, Any]) -> Images:
     return np.ascontiguousarray(data).reshape(-1, *SHAPE)
 
 
-def _python_labels(path: Path, batch: dict[bytes, Any], kind: Cifar) -> Labels:
-    labels = batch.get(kind.labels)
+def _get_labels(path: Path, batch: dict[bytes, Any], format: CifarFormat) -> Labels:
+    labels = batch.get(format.labels)
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise DataError(
-            f"{path}: {kind.labels.decode()!r} must be a list of whole numbers, got {type(labels).__name__}"
+            f"{path}: {format.labels.decode()!r} must be a list of whole numbers, got {type(labels).__name__}"
         )
     # As Python numbers, so that one beyond 64 bits is out of range and not an overflow.
-    outside = next((label for label in labels if not 0 <= label < kind.classes), None)
+    outside = next((label for label in labels if not 0 <= label < format.classes), None)
     if outside is not None:
-        raise DataError(f"{path}: labels must be in [0, {kind.classes - 1}], got {outside}")
+        raise DataError(f"{path}: labels must be in [0, {format.classes - 1}], got {outside}")
     return np.array(labels, np.int64)

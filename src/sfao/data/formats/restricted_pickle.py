@@ -1,7 +1,7 @@
-"""The pickles of CIFAR's python version, read without running what a pickle may ask to run.
+"""Reading the pickles of CIFAR's python version without running what a pickle may ask to run.
 
-An ordinary pickle.load calls whatever the file names. This one knows the few names that the publishers'
-files contain, answers each with a stand-in of its own, and refuses all others before anything is called.
+An ordinary pickle.load calls whatever the file names. This one knows the few names in the publishers' files,
+replaces each by a harmless stand-in, and refuses all others before anything is called.
 """
 
 import io
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from sfao.data.errors import DataError
-from sfao.data.formats.layout import Images
+from sfao.data.formats.file_layout import Images
 
 
 def load_pickle(path: Path) -> dict[bytes, Any]:
-    """The dictionary in a file written by Python 2 or 3, its keys as bytes, its arrays as NumPy arrays of bytes."""
+    """Read the dictionary in a file of Python 2 or 3, its keys as bytes, its arrays as NumPy arrays of bytes."""
     try:
         value = _RestrictedUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except OSError:
@@ -49,7 +49,7 @@ class _PickledDtype:
             raise DataError(f"arrays must be of bytes (u1), got {code!r}")
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and flags: they say nothing about single bytes."""
+        """Ignore byte order and flags: they say nothing about single bytes."""
 
 
 class _PickledArray:

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from sfao.data.errors import DataError
-from sfao.data.formats import tiny_imagenet
+from sfao.data.sets import tiny_imagenet
 from tests.data.publishers import flat_image, write_tiny_imagenet
 
 
@@ -13,7 +13,7 @@ from tests.data.publishers import flat_image, write_tiny_imagenet
 def whole(tmp_path_factory):
     root = tmp_path_factory.mktemp("tiny")
     write_tiny_imagenet(root, train=2)
-    return tiny_imagenet.layouts(root)[0]
+    return tiny_imagenet.list_layouts(root)[0]
 
 
 def test_images_and_labels_belong_together(whole):
@@ -109,7 +109,7 @@ DAMAGES = [
 def test_damage_is_named_with_the_rule(folder, damage):
     path, says = damage(folder)
     with pytest.raises(DataError) as caught:
-        tiny_imagenet.layouts(folder.parent)[0].read()
+        tiny_imagenet.list_layouts(folder.parent)[0].read()
     assert str(caught.value).startswith(str(path))
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 2

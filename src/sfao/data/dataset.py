@@ -1,4 +1,4 @@
-"""Datasets by name, as tensors, with how their pixels are to be normalised."""
+"""Data sets by name, as tensors."""
 
 import os
 from dataclasses import dataclass
@@ -7,21 +7,18 @@ import torch
 from torch import Tensor
 
 from sfao.data.cache import load_cached
-from sfao.data.descriptions import DESCRIPTIONS, Description, find_layout
+from sfao.data.description import DatasetDescription
 from sfao.data.errors import DataError
-from sfao.data.formats import embedded
-from sfao.data.formats.layout import Arrays
-from sfao.data.names import check_name
-from sfao.data.root import cache_folders, resolve_root
-
-__all__ = ["DESCRIPTIONS", "Dataset", "Description", "find_layout", "load_dataset"]
+from sfao.data.formats.file_layout import Arrays
+from sfao.data.root import list_cache_folders, resolve_root
+from sfao.data.sets import get_description
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Images as bytes (N, C, H, W), mapped from the cache where there is one, and their labels.
 
-    `mean` and `std` a channel are for pixels divided by 255.
+    `mean` and `std` of each channel are for pixels divided by 255.
     """
 
     name: str
@@ -39,29 +36,28 @@ class Dataset:
 
 
 def load_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> Dataset:
-    """A dataset by name, from `data_root`, else $SFAO_DATA, else the user's cache folder.
+    """Load a data set by name from `data_root`, else $SFAO_DATA, else the user's cache folder.
 
-    The first call decodes the publisher's files and caches the arrays; later ones map them.
+    The first call decodes the publisher's files and caches the arrays; later calls map them.
     """
-    check_name(name)
-    if name == "mnist-5k":
-        return _dataset(name, embedded.read(embedded.embedded_file()))
+    description = get_description(name)
     root = resolve_root(data_root)
-    layout = find_layout(name, root)
+    layout = description.find_layout(root)
     try:
-        return _dataset(name, load_cached(name, layout, cache_folders(root)))
+        # Embedded files are small and read quickly: they leave nothing in the data root.
+        arrays = layout.read() if description.embedded else load_cached(name, layout, list_cache_folders(root))
     except OSError as error:
         raise DataError(f"{error.filename or layout.folder}: could not be read ({error.strerror or error})") from error
+    return _make_dataset(description, arrays)
 
 
-def _dataset(name: str, arrays: Arrays) -> Dataset:
-    description = DESCRIPTIONS[name]
+def _make_dataset(description: DatasetDescription, arrays: Arrays) -> Dataset:
     return Dataset(
-        name=name,
+        name=description.name,
         **{key: torch.from_numpy(array) for key, array in arrays.items()},
         classes=description.classes,
         mean=description.mean,
         std=description.std,
-        complete=len(arrays.train_labels) >= description.train and len(arrays.test_labels) >= description.test,
-        embedded=name == "mnist-5k",
+        complete=description.is_complete(len(arrays.train_labels), len(arrays.test_labels)),
+        embedded=description.embedded,
     )

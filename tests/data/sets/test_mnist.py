@@ -1,4 +1,4 @@
-"""MNIST's idx files: where they may lie, and what is refused."""
+"""MNIST: where they may lie, and what is refused."""
 
 import gzip
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sfao.data.errors import DataError
-from sfao.data.formats import idx
+from sfao.data.sets import mnist
 from tests.data.publishers import assert_same, digits, idx_images, idx_labels, write_mnist
 
 
@@ -15,7 +15,7 @@ from tests.data.publishers import assert_same, digits, idx_images, idx_labels, w
 def test_every_place_gives_the_arrays_that_were_written(tmp_path, folder, packed):
     arrays = digits()
     write_mnist(tmp_path / folder, arrays, packed)
-    (layout,) = [layout for layout in idx.layouts(tmp_path) if not layout.missing]
+    (layout,) = [layout for layout in mnist.list_layouts(tmp_path) if not layout.missing]
     assert_same(layout.read(), arrays)
 
 
@@ -25,7 +25,7 @@ def damaged(tmp_path, name, content):
     path.unlink(missing_ok=True)
     (tmp_path / name.removesuffix(".gz")).unlink(missing_ok=True)
     path.write_bytes(content)
-    return idx.layouts(tmp_path)[-1]
+    return mnist.list_layouts(tmp_path)[-1]
 
 
 IMAGES = idx_images(digits().train_images)
@@ -58,4 +58,4 @@ def test_a_wrong_file_is_named_with_the_rule_and_what_was_found(tmp_path, name, 
 def test_no_images_at_all_are_refused(tmp_path):
     write_mnist(tmp_path, digits(train=0))
     with pytest.raises(DataError, match="at least one image, got none"):
-        idx.layouts(tmp_path)[-1].read()
+        mnist.list_layouts(tmp_path)[-1].read()

@@ -4,12 +4,10 @@ import hashlib
 from pathlib import Path
 
 
-def file_digest(path: Path, algorithm: str) -> str:
+def compute_digest(path: Path, like: str) -> str:
+    """Return the digest of a file, by the same algorithm as the digest `like`."""
+    algorithm = like.partition(":")[0]
     with path.open("rb") as file:
         # MD5 is what some publishers give: it finds damage, it does not stop a forger.
         digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{digest.hexdigest()}"
-
-
-def matches(path: Path, digest: str) -> bool:
-    return file_digest(path, digest.partition(":")[0]) == digest

@@ -1,4 +1,4 @@
-"""The arrays of a dataset, and the files they are read from."""
+"""The arrays of a data set, and the files they are read from."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from sfao.data.errors import DataError
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
-#: Of training and of test images.
+#: The numbers of training and of test images.
 Counts = tuple[int, int]
 
 
@@ -30,23 +30,28 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """One way a dataset may lie on disk: the files it needs, and how to read them."""
+class FileLayout:
+    """One way a data set may lie on disk: the files it needs, and the function that reads them."""
 
     folder: Path
     files: tuple[Path, ...]
     read: Callable[[], Arrays]
-    #: What else tells that the data changed, for a layout of too many files to look at each.
+    #: Folders whose times tell that the data changed, for a layout of too many files to look at each.
     watched: tuple[Path, ...] = ()
-    #: How many training and test images there are, where that can be told without reading them.
+    #: Counts the training and test images without reading them, where the format allows it.
     count: Callable[[], Counts] | None = None
 
     @property
     def missing(self) -> list[Path]:
         return [file for file in self.files if not file.exists()]
 
-    def counted(self) -> Counts:
-        """How many training and test images there are."""
+    @property
+    def place(self) -> Path:
+        """The folder, or the file when there is only one."""
+        return self.files[0] if len(self.files) == 1 else self.folder
+
+    def count_images(self) -> Counts:
+        """Return the numbers of training and of test images."""
         if self.count is not None:
             return self.count()
         arrays = self.read()
@@ -54,7 +59,7 @@ class Layout:
 
 
 def check_labels(path: Path, labels: NDArray[np.integer[Any]], classes: int) -> Labels:
-    """Labels as int64, once they are known to be in range."""
+    """Return the labels as int64; a DataError names the first one that is out of range."""
     outside = labels[(labels < 0) | (labels >= classes)]
     if outside.size:
         raise DataError(f"{path}: labels must be in [0, {classes - 1}], got {outside[0]}")
@@ -62,6 +67,7 @@ def check_labels(path: Path, labels: NDArray[np.integer[Any]], classes: int) -> 
 
 
 def check_same_count(images_path: Path, images: Images, labels_path: Path, labels: Labels) -> None:
+    """Raise a DataError unless there are images, with one label for each."""
     if not len(images):
         raise DataError(f"{images_path}: must hold at least one image, got none")
     if len(images) != len(labels):

@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from sfao.data import root
+from sfao.data.dataset import load_dataset
 from sfao.data.errors import DataError, MissingData
-from sfao.data.formats.cifar import CIFAR10, CIFAR100
-from sfao.data.names import NAMES
-from sfao.data.sources import DESCRIPTIONS, load_dataset
+from sfao.data.sets import DATASETS
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.data.sets.cifar100 import FORMAT as CIFAR100
 from tests.data.publishers import (
     digits,
     mnist_files,
@@ -26,9 +28,13 @@ from tests.data.publishers import (
 def user(tmp_path, monkeypatch):
     """A user's cache folder that is not the user's."""
     folder = tmp_path / "user"
-    monkeypatch.setattr(root, "user_cache", lambda: folder)
+    monkeypatch.setattr(root, "get_user_cache", lambda: folder)
     monkeypatch.delenv("SFAO_DATA", raising=False)
     return folder
+
+
+#: The data sets that the fixture `data` writes.
+WRITTEN = ("mnist", "cifar10", "cifar100", "tiny-imagenet")
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def data(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["mnist-5k", *WRITTEN])
 def test_a_dataset_is_bytes_and_whole_numbers(data, name):
     for _ in range(2):  # read, then from the cache
         dataset = load_dataset(name, data)
@@ -58,7 +64,7 @@ def test_a_dataset_is_bytes_and_whole_numbers(data, name):
             assert labels.max() < dataset.classes
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("name", WRITTEN)
 def test_fewer_images_than_published_are_said_to_be_incomplete(data, name):
     dataset = load_dataset(name, data)
     assert not dataset.complete
@@ -74,10 +80,9 @@ def test_the_embedded_digits_are_complete_and_say_that_they_are_embedded(tmp_pat
 
 
 def test_as_many_images_as_published_are_complete(data, monkeypatch):
-    few = DESCRIPTIONS["mnist"]
-    monkeypatch.setitem(DESCRIPTIONS, "mnist", type(few)(10, 20, 10, few.mean, few.std, few.layouts))
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], train=20, test=10))
     assert load_dataset("mnist", data).complete
-    monkeypatch.setitem(DESCRIPTIONS, "mnist", type(few)(10, 20, 11, few.mean, few.std, few.layouts))
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], train=20, test=11))
     assert not load_dataset("mnist", data).complete
 
 
@@ -149,7 +154,7 @@ def test_a_read_only_root_is_cached_for_the_user(tmp_path, user):
 
 def test_importing_it_stays_light():
     code = (
-        "import sys, sfao.data.sources, sfao.data.fetching.get, sfao.data.fetching.listing;"
+        "import sys, sfao.data.dataset, sfao.data.fetching.get, sfao.data.fetching.listing;"
         "sys.exit(bool({'mlxtend', 'pandas', 'sklearn', 'matplotlib', 'scipy', 'requests'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -157,4 +162,9 @@ def test_importing_it_stays_light():
 
 def test_import_sfao_needs_none_of_it():
     code = "import sys, sfao; sys.exit(bool({'sfao.data', 'platformdirs', 'PIL'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_descriptions_need_no_torch():
+    code = "import sys, sfao.data.sets, sfao.data.fetching.get; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

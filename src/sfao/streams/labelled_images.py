@@ -1,4 +1,4 @@
-"""A part of a task: which images, with which labels, and the normalised batches they make."""
+"""Images of a task with their labels, and the normalised batches they make."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ CHUNK_VALUES = 2**19
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Some images of a data set, by index: the pixels stay uint8, shared with every other part.
+class LabelledImages:
+    """Some images of a data set, by index: the pixels stay uint8, shared with all others of the data set.
 
     `labels` are those of `indices`, as the scenario gives them. With a `permutation`, pixel p of an image is
-    its pixel permutation[p], in every channel.
+    pixel permutation[p] of the data set's, in every channel.
     """
 
     images: Tensor
@@ -41,34 +41,34 @@ class Part:
         device: torch.device | str | None = None,
         start: int = 0,
     ) -> Iterator[Batch]:
-        """One pass: float32 images (B, C, H, W), (x / 255 - mean) / std, and int64 labels; the last batch may be short.
+        """Yield one pass: float32 images (B, C, H, W), (x / 255 - mean) / std, and int64 labels.
 
-        In the order of the indices, or shuffled by the generator, which is drawn from once, in this call.
-        `start` leaves out the first batches of the pass, without touching their pixels: where a run resumes.
-        Batches are views of larger pieces: a batch that is kept keeps its piece, and a change to it is seen
-        in no other batch.
+        The last batch may be short. The order is that of the indices, or shuffled by the generator, which is drawn
+        from once, in this call. `start` leaves out the first batches of the pass, without touching their pixels: a
+        run resumes there. Batches are views of larger pieces: a batch that is kept keeps its piece in memory, and a
+        change to it is seen in no other batch.
         """
         check_count("batch_size", batch_size)
         check_at_least_zero("start", start)
-        order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
+        order = _draw_order(len(self), generator)
         device = self.images.device if device is None else torch.device(device)
-        return self._batches(order[start * batch_size :], batch_size, device)
+        return self._make_batches(order[start * batch_size :], batch_size, device)
 
-    def indexed(
+    def as_sequence(
         self, batch_size: int, generator: torch.Generator | None = None, device: torch.device | str | None = None
-    ) -> "IndexedBatches":
-        """The batches that `batches` would yield, each made only when it is asked for."""
-        return IndexedBatches(self, batch_size, generator, device)
+    ) -> "BatchSequence":
+        """Return the batches that `batches` would yield as a sequence that makes each one on access."""
+        return BatchSequence(self, batch_size, generator, device)
 
-    def _batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[Batch]:
+    def _make_batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[Batch]:
         shape = self.images.shape[1:]
         pixels = self.images.flatten(2)
         permutation = None if self.permutation is None else self.permutation.to(device)
         # (x / 255 - mean) / std in two operations; with mean 0 and std 1 it is exactly x / 255.
-        scale = 255 * _per_channel(self.std, device)
-        shift = _per_channel(self.mean, device) / _per_channel(self.std, device)
-        batches_a_chunk = max(1, CHUNK_VALUES // (shape.numel() * batch_size))
-        for positions in torch.split(order, batches_a_chunk * batch_size) if len(order) else ():
+        scale = 255 * _as_column(self.std, device)
+        shift = _as_column(self.mean, device) / _as_column(self.std, device)
+        batches_per_chunk = max(1, CHUNK_VALUES // (shape.numel() * batch_size))
+        for positions in torch.split(order, batches_per_chunk * batch_size) if len(order) else ():
             chosen = pixels.index_select(0, self.indices[positions]).to(device)
             values = chosen.float().div_(scale).sub_(shift)
             if permutation is not None:
@@ -78,16 +78,20 @@ class Part:
             yield from zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True)
 
 
-class IndexedBatches(Sequence[Batch]):
-    """One pass over a part as a sequence; see `Part.indexed`."""
+class BatchSequence(Sequence[Batch]):
+    """One pass over labelled images as a sequence; see `LabelledImages.as_sequence`."""
 
     def __init__(
-        self, part: Part, batch_size: int, generator: torch.Generator | None, device: torch.device | str | None
+        self,
+        source: LabelledImages,
+        batch_size: int,
+        generator: torch.Generator | None,
+        device: torch.device | str | None,
     ) -> None:
         check_count("batch_size", batch_size)
-        self._part, self._batch_size = part, batch_size
-        self._order = torch.arange(len(part)) if generator is None else torch.randperm(len(part), generator=generator)
-        self._device = part.images.device if device is None else torch.device(device)
+        self._source, self._batch_size = source, batch_size
+        self._order = _draw_order(len(source), generator)
+        self._device = source.images.device if device is None else torch.device(device)
 
     def __len__(self) -> int:
         return -(-len(self._order) // self._batch_size)
@@ -101,8 +105,12 @@ class IndexedBatches(Sequence[Batch]):
             return [self[one] for one in range(*number.indices(len(self)))]
         start = range(len(self))[number] * self._batch_size  # IndexError past the end
         positions = self._order[start : start + self._batch_size]
-        return next(self._part._batches(positions, self._batch_size, self._device))
+        return next(self._source._make_batches(positions, self._batch_size, self._device))
 
 
-def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+def _draw_order(count: int, generator: torch.Generator | None) -> Tensor:
+    return torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
+
+
+def _as_column(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)[:, None]

