@@ -8,7 +8,7 @@ from typing import Any
 from sfao.data.sources import Dataset, load_dataset
 from sfao.experiment.checkpoint import checkpoint_data
 from sfao.experiment.config import read_yaml
-from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.execute import set_up
 from sfao.experiment.folder import CONFIG, check_folder, check_free, check_same_data, finished_record, locked, occupied
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
@@ -123,10 +123,8 @@ def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
     """Set up each method once and throw it away: some settings are only wrong together with data and device."""
     for method in dict.fromkeys(job.config.method for job in jobs):
         job = next(job for job in jobs if job.config.method == method)
-        try:
+        with reraise_as(ConfigError, f"{method}: "):
             set_up(job.config, dataset, job.folder)
-        except ConfigError as error:
-            raise ConfigError(f"{method}: {error}") from error
 
 
 def _checked_data(jobs: Sequence[Job], dataset: Dataset) -> dict[Path, dict[str, Any]]:

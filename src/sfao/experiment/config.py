@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sfao.checks import check_choice, check_names
-from sfao.experiment.errors import ConfigError
+from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.explaining import explained
 from sfao.experiment.presets import RECOMMENDED, preset_names, preset_settings
 from sfao.experiment.yaml_lines import repeated_key
@@ -176,7 +176,5 @@ def merge(base: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    try:
+    with reraise_as(ConfigError):
         check_choice(name, value, known)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error

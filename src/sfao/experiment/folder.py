@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from sfao.experiment.checkpoint import LATEST, PREVIOUS
 from sfao.experiment.config import RunConfig, read_yaml
-from sfao.experiment.errors import FolderError
+from sfao.experiment.errors import FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.experiment.record import RECORD, Record, load_record
 
@@ -63,10 +63,8 @@ def finished_record(folder: Path) -> Record | None:
     """The record of a run that ended, well or diverged; None when it failed, or left none."""
     if not (folder / RECORD).exists():
         return None
-    try:
+    with reraise_as(FolderError):
         record = load_record(folder)
-    except ValueError as error:
-        raise FolderError(str(error)) from error
     return None if record.status == "failed" else record
 
 

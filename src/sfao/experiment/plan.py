@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from sfao.checks import check_choice
-from sfao.experiment.config import RunConfig, configure
-from sfao.experiment.errors import ConfigError
+from sfao.experiment.config import configure
+from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.presets import RECOMMENDED
 from sfao.experiment.worker import Job
 from sfao.methods import METHODS
@@ -32,12 +32,16 @@ def plan(
     _check_list("methods", methods)
     _check_list("seeds", seeds)
     for method in methods:
-        _check_choice("methods", method, tuple(METHODS))
+        with reraise_as(ConfigError):
+            check_choice("methods", method, tuple(METHODS))
     shared, own = _by_method(settings or {}, methods)
     jobs = []
     for method in methods:
         for seed in seeds:
-            config = _configured(benchmark, method, seed, preset, file, {**shared, **own[method]})
+            with reraise_as(ConfigError, f"{method}: "):
+                config = configure(
+                    benchmark, method, seed=seed, preset=preset, file=file, settings={**shared, **own[method]}
+                )
             jobs.append(Job(config, out / f"{method}-{seed}"))
     return jobs
 
@@ -71,20 +75,12 @@ def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dic
     for text, value in settings.items():
         method, colon, name = text.rpartition(":")
         if colon:
-            _check_choice(f"{text}: the method", method, tuple(methods))
+            with reraise_as(ConfigError):
+                check_choice(f"{text}: the method", method, tuple(methods))
             own[method][name] = value
         else:
             shared[name] = value
     return shared, own
-
-
-def _configured(
-    benchmark: str, method: str, seed: int, preset: str, file: Path | None, settings: Mapping[str, Any]
-) -> RunConfig:
-    try:
-        return configure(benchmark, method, seed=seed, preset=preset, file=file, settings=settings)
-    except ConfigError as error:
-        raise ConfigError(f"{method}: {error}") from error
 
 
 def _check_list(name: str, values: Sequence[object]) -> None:
@@ -93,10 +89,3 @@ def _check_list(name: str, values: Sequence[object]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise ConfigError(f"`{name}` must name each one once, got {value!r} twice")
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    try:
-        check_choice(name, value, known)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sfao.experiment.config import checked
-from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.experiment.folder import finished_record
 from sfao.experiment.record import RECORD, Record, read_record
@@ -63,10 +63,8 @@ def read_lines(file: Path) -> list[Record]:
     """The records of a file; a FolderError that names the line which is none."""
     records = []
     for number, line in enumerate(file.read_text().splitlines(), start=1):
-        try:
+        with reraise_as(FolderError):
             record = read_record(line, f"{file}:{number}")
-        except ValueError as error:
-            raise FolderError(str(error)) from error
         _check(record, f"{file}:{number}")
         records.append(record)
     return records
