@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from sfao.gating.decision import COUNTED
@@ -14,20 +15,22 @@ from sfao.methods.method import Method, MethodOptions, Training
 from sfao.streams.stream import Task
 
 
+class EpisodicOptions(MethodOptions):
+    #: Stored of every task, drawn uniformly when it ends.
+    examples: PositiveInt
+
+
 class EpisodicMethod(Method):
     """Stores data. Stored examples go through the model in training mode, as the batch that their gradients are
     compared with does, so they move BatchNorm's running statistics too. Momentum averages corrected gradients.
     """
 
+    options: EpisodicOptions
+
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
         self.memory = EpisodicMemory()
         self.counts = dict.fromkeys(COUNTED, 0)
-
-    @property
-    @abstractmethod
-    def examples(self) -> int:
-        """How many to store of every task."""
 
     @abstractmethod
     def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
@@ -53,7 +56,7 @@ class EpisodicMethod(Method):
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         super().end_task(number, task, generator)
-        self.memory.add(task, self.examples, generator)
+        self.memory.add(task, self.options.examples, generator)
 
     @property
     def memory_bytes(self) -> int:

@@ -1,14 +1,12 @@
 """Elastic weight consolidation (Kirkpatrick et al. 2017; online form: Schwarz et al. 2018)."""
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import nn
 
 from sfao.methods.fisher import batch_fisher, exact_fisher
-from sfao.methods.method import MethodOptions, Training
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 from sfao.methods.task_view import TaskView
 from sfao.streams.part import Batch
@@ -34,18 +32,15 @@ class EWCOptions(PenaltyOptions):
 class EWC(PenalisedMethod):
     """The penalties of separate tasks are kept as their sum, which has the same gradient and minimiser."""
 
-    name: ClassVar[str] = "ewc"
-    Options: ClassVar[type[MethodOptions]] = EWCOptions
-
-    def __init__(self, model: nn.Module, training: Training, options: EWCOptions) -> None:
-        super().__init__(model, training, options)
-        self.options = options
+    name = "ewc"
+    Options = EWCOptions
+    options: EWCOptions
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         super().end_task(number, task, generator)
-        if self.strength == 0:
+        if self.options.strength == 0:
             return
-        weights = [self.strength * fisher for fisher in self.fisher(task, generator)]
+        weights = [self.options.strength * fisher for fisher in self.fisher(task, generator)]
         if self.options.variant == "separate":
             self.penalty.add(weights)
             return

@@ -1,16 +1,14 @@
 """Gradient episodic memory (Lopez-Paz and Ranzato 2017): no step may raise the loss on any past task's examples."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfao.methods.episodic_method import EpisodicMethod
+from sfao.methods.episodic_method import EpisodicMethod, EpisodicOptions
 from sfao.methods.flat_gradient import flat_gradient_of
-from sfao.methods.method import MethodOptions, Training
 
 # Squared singular values of the unit task gradients below this are rounding of their float32.
 SMALLEST_EIGENVALUE = 1e-7
@@ -47,8 +45,8 @@ def dual(gram: Tensor, dots: Tensor, margin: float) -> Tensor:
     return torch.from_numpy((least + shift) / norms)
 
 
-class GEMOptions(MethodOptions):
-    #: Stored of every task, drawn uniformly when it ends; 256 in the authors' scripts.
+class GEMOptions(EpisodicOptions):
+    #: 256 in the authors' scripts.
     examples: PositiveInt = 256
     #: The least weight of every past task in a corrected step; 0.5 in the authors' scripts ("memory strength").
     margin: NonNegativeFloat = 0.5
@@ -57,16 +55,9 @@ class GEMOptions(MethodOptions):
 class GEM(EpisodicMethod):
     """All stored examples go through the model at every step, one pass a past task."""
 
-    name: ClassVar[str] = "gem"
-    Options: ClassVar[type[MethodOptions]] = GEMOptions
-
-    def __init__(self, model: nn.Module, training: Training, options: GEMOptions) -> None:
-        super().__init__(model, training, options)
-        self.options = options
-
-    @property
-    def examples(self) -> int:
-        return self.options.examples
+    name = "gem"
+    Options = GEMOptions
+    options: GEMOptions
 
     def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         past = (self.memory.of_task(number, self.device) for number in range(self.memory.tasks))

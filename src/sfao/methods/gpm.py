@@ -9,7 +9,7 @@ never leaves the complement of M. (Weight decay does; it is not part of the meth
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -67,14 +67,14 @@ class GPMOptions(MethodOptions):
 class GPM(Method):
     """Where every task has outputs of its own, the last layer is free: nobody else's rows get a gradient."""
 
-    name: ClassVar[str] = "gpm"
-    Options: ClassVar[type[MethodOptions]] = GPMOptions
+    name = "gpm"
+    Options = GPMOptions
+    options: GPMOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: GPMOptions) -> None:
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.options = options
         self.layers = input_layers(model)
-        self.thresholds = _per_layer(options.threshold, list(self.layers))
+        self.thresholds = _per_layer(self.options.threshold, list(self.layers))
         self.bases: dict[str, Tensor] = {}
         self.past_outputs: list[slice] = []
         self.counts = {name: dict.fromkeys(COUNTED, 0) for name in self.layers}

@@ -36,6 +36,8 @@ class Training:
 class Method:
     """Plain gradient descent; methods override what they do differently.
 
+    A method with options of its own names their class twice: as `Options`, and as the type of `options`.
+
     The loop calls `begin_task`, then `step` for every batch, then `end_task`. Everything a method keeps from one
     call to the next is in `state_dict`, in plain containers and tensors: a run that is killed anywhere must go on
     from its checkpoint bit for bit.
@@ -49,6 +51,7 @@ class Method:
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         self.model = model
         self.training = training
+        self.options = options
         self.optimizer = self.make_optimizer()
 
     def make_optimizer(self) -> Descent:

@@ -3,15 +3,15 @@
 import sys
 from collections.abc import Callable
 from itertools import islice
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sfao.methods.gated_method import GatedMethod
-from sfao.methods.method import MethodOptions, Training
+from sfao.methods.method import MethodOptions
 from sfao.methods.task_view import TaskView
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
@@ -48,12 +48,9 @@ class OGDOptions(MethodOptions):
 class OGD(GatedMethod):
     """SFAO's gate with the thresholds at their ends: whatever the cosine, project. The first task meets no memory."""
 
-    name: ClassVar[str] = "ogd"
-    Options: ClassVar[type[MethodOptions]] = OGDOptions
-
-    def __init__(self, model: nn.Module, training: Training, options: OGDOptions) -> None:
-        self.options = options
-        super().__init__(model, training, options)
+    name = "ogd"
+    Options = OGDOptions
+    options: OGDOptions
 
     def make_optimizer(self) -> SFAO:
         options = self.options

@@ -108,10 +108,11 @@ class PenaltyOptions(MethodOptions):
 class PenalisedMethod(Method):
     """Descent on the loss of the task plus a quadratic penalty, whose weights hold the strength already."""
 
-    def __init__(self, model: nn.Module, training: Training, options: PenaltyOptions) -> None:
+    options: PenaltyOptions
+
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.strength = options.strength
-        self.is_proximal = options.step == "proximal"
+        self.is_proximal = self.options.step == "proximal"
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.penalty = QuadraticPenalty(self.parameters, steady_step(training) if self.is_proximal else None)
         #: The largest curvature of the penalty that a task was trained under; None before there was one.
@@ -132,7 +133,7 @@ class PenalisedMethod(Method):
 
     def descend(self) -> None:
         """One update, given the gradient of the loss in `.grad`."""
-        acts = self.strength > 0 and bool(self.penalty.weights)
+        acts = self.options.strength > 0 and bool(self.penalty.weights)
         if acts and not self.is_proximal:
             self.penalty.add_gradient()
         self.optimizer.step()
@@ -144,7 +145,8 @@ class PenalisedMethod(Method):
         return self.penalty.bytes
 
     def concerns(self) -> list[str]:
-        if self.strength == 0:
+        strength = self.options.strength
+        if strength == 0:
             return [f"{self.name}: `strength` is 0, so there is no penalty and every update is that of sgd"]
         if self.curvature is None:
             return []
@@ -154,14 +156,14 @@ class PenalisedMethod(Method):
         if stiffness < torch.finfo(self.parameters[0].dtype).eps:
             return [
                 f"{self.name}: the penalty is lost in rounding (step size * largest curvature = {stiffness:.2g}), "
-                f"so every update is that of sgd; `strength` is {self.strength:g}"
+                f"so every update is that of sgd; `strength` is {strength:g}"
             ]
         bound = largest_stable_curvature(self.training)
         if not self.is_proximal and self.curvature > bound:
             return [
                 f"{self.name}: the gradient step is unstable where the curvature of the penalty exceeds {bound:.4g} "
                 f"(lr {self.training.lr:g}, momentum {self.training.momentum:g} {self.training.momentum_form}), "
-                f'and it reached {self.curvature:.4g} with `strength` {self.strength:g}; step="proximal" cannot diverge'
+                f'and it reached {self.curvature:.4g} with `strength` {strength:g}; step="proximal" cannot diverge'
             ]
         return []
 

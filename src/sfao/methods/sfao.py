@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from pydantic import model_validator
@@ -71,11 +71,11 @@ class SFAOOptions(MethodOptions):
 class SFAOMethod(GatedMethod):
     """The library's optimizer, a gate a layer, with directions stored from the training part of every task."""
 
-    name: ClassVar[str] = "sfao"
-    Options: ClassVar[type[MethodOptions]] = SFAOOptions
+    name = "sfao"
+    Options = SFAOOptions
+    options: SFAOOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: SFAOOptions) -> None:
-        self.options = options
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
         #: Decisions up to the end of the first task, while there was nothing to compare with.
         self.first_decisions: dict[str, dict[str, int]] = {}

@@ -1,6 +1,6 @@
 """Synaptic intelligence (Zenke, Poole and Ganguli 2017)."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -28,12 +28,12 @@ class SI(PenalisedMethod):
     As in the authors' code, an importance that sums to less than zero (the loss rose along that parameter) is zero.
     """
 
-    name: ClassVar[str] = "si"
-    Options: ClassVar[type[MethodOptions]] = SIOptions
+    name = "si"
+    Options = SIOptions
+    options: SIOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: SIOptions) -> None:
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.damping = options.damping
         # The anchor of past tasks is where the way of this one began.
         self.penalty.anchors = [parameter.detach().clone() for parameter in self.parameters]
         #: omega: the loss that each coordinate took off in this task.
@@ -52,10 +52,10 @@ class SI(PenalisedMethod):
         super().end_task(number, task, generator)
         past = self.penalty.weights or [torch.zeros_like(gain) for gain in self.gains]
         new = (
-            importance(gain, here - start, self.damping)
+            importance(gain, here - start, self.options.damping)
             for gain, here, start in zip(self.gains, self.parameters, self.penalty.anchors, strict=True)
         )
-        weights = [(old + 2 * self.strength * omega).relu_() for old, omega in zip(past, new, strict=True)]
+        weights = [(old + 2 * self.options.strength * omega).relu_() for old, omega in zip(past, new, strict=True)]
         self.penalty.replace(weights)
         for gain in self.gains:
             gain.zero_()
