@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from sfao.gating.nonnegative import minimise_nonnegative
 from sfao.methods.episodic_method import EpisodicMethod, EpisodicOptions
 from sfao.methods.flat_gradient import flat_gradient_of
 
@@ -23,26 +23,22 @@ def corrected(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
     dots = references @ gradient
     if (dots >= 0).all():
         return gradient
-    weights = dual(references @ references.T, dots, margin)
+    weights = solve_dual(references @ references.T, dots, margin)
     return gradient + weights.to(references) @ references
 
 
-def dual(gram: Tensor, dots: Tensor, margin: float) -> Tensor:
-    """min over v >= margin of v K v / 2 + c v, as nonnegative least squares, in float64."""
-    # Imported here: nothing else of the package needs it before a run has finished.
-    from scipy.optimize import nnls
-
-    products, linear = gram.double().cpu().numpy(), dots.double().cpu().numpy()
+def solve_dual(gram: Tensor, dots: Tensor, margin: float) -> Tensor:
+    """Return the v >= margin that minimises v K v / 2 + c v, in float64 on the CPU."""
+    gram, dots = gram.double().cpu(), dots.double().cpu()
     # Unit rows, so that a task whose gradient is short is not mistaken for rounding of the others.
-    norms = np.sqrt(products.diagonal())
-    norms[norms == 0] = 1.0
-    products, linear, least = products / np.outer(norms, norms), linear / norms, margin * norms
-    # With v = least + w and K = A'A, the objective is |A w - b|^2 / 2 plus a constant, where A'b = -(c + K least).
-    values, vectors = np.linalg.eigh(products)
-    kept = values > SMALLEST_EIGENVALUE
-    roots, vectors = np.sqrt(values[kept]), vectors[:, kept]
-    shift, _ = nnls((vectors * roots).T, -(vectors.T @ (linear + products @ least)) / roots)
-    return torch.from_numpy((least + shift) / norms)
+    norms = gram.diagonal().sqrt()
+    norms = norms.where(norms > 0, 1.0)
+    unit, least = gram / norms / norms[:, None], margin * norms
+    values, vectors = torch.linalg.eigh(unit)
+    if values[0] < SMALLEST_EIGENVALUE:
+        unit = vectors * values.clamp(min=SMALLEST_EIGENVALUE) @ vectors.T
+    # With v = least + w the objective is w K w / 2 + (c + K least) w plus a constant.
+    return (least + minimise_nonnegative(unit, dots / norms + unit @ least)) / norms
 
 
 class GEMOptions(EpisodicOptions):
