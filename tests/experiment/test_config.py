@@ -4,7 +4,7 @@ import sys
 import pytest
 import yaml
 
-from sfao.experiment.config import checked, configure, parse_setting
+from sfao.experiment.config import configure, make_config, parse_setting
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.yaml_lines import repeated_key
 
@@ -35,7 +35,7 @@ def test_what_is_read_back_is_equal_where_an_option_is_a_list():
 
 def test_a_dumped_configuration_is_complete_and_can_be_run_again():
     config = configure("split-cifar100", "sgd", settings={"order": "random"})
-    assert checked(yaml.safe_load(yaml.safe_dump(config.model_dump()))) == config
+    assert make_config(yaml.safe_load(yaml.safe_dump(config.model_dump()))) == config
     assert config.batch_size == 24
 
 

@@ -167,9 +167,9 @@ def _checked_fraction(fraction: float | None, quick: bool) -> float:
 def _do(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
     """All records, those that were there included; the others done in view of the user."""
     from sfao.cli.live import live_lines
-    from sfao.experiment.compare import compare, places
+    from sfao.experiment.compare import compare, jobs_by_folder
 
-    records, left = list(plan.done), places(plan.left)
+    records, left = list(plan.done), jobs_by_folder(plan.left)
     if not silent:
         for place, jobs in left.items():
             typer.echo(f"{place}: {len(jobs)} runs to do", err=True)

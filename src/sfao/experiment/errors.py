@@ -13,7 +13,7 @@ class FolderError(RuntimeError):
 
 
 class Diverged(Exception):  # noqa: N818, it names what happened
-    """Losses or outputs are no numbers any more."""
+    """Losses or outputs are no longer finite numbers."""
 
 
 class Interrupted(Exception):  # noqa: N818, it is no error

@@ -1,4 +1,4 @@
-"""Which runs a comparison consists of: methods x seeds, configured so that every mistake is found at once."""
+"""The runs of a comparison: methods x seeds, all configured before the first one starts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from sfao.experiment.presets import RECOMMENDED
 from sfao.experiment.worker import Job
 from sfao.methods import METHODS
 
-#: Seeds that a number alone may ask for; more is a seed that was meant as one.
+#: The largest count of seeds; a larger number was probably meant as a single seed.
 MOST_SEEDS = 1000
 
 
@@ -25,9 +25,9 @@ def plan(
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """A job for every method and seed, in `out/METHOD-SEED`; a ConfigError for the first setting that is wrong.
+    """Return one job per method and seed, in `out/METHOD-SEED`; raise a ConfigError for the first wrong setting.
 
-    `settings` are dotted names; one that starts with a method and a colon is for that method alone.
+    `settings` are dotted names; one that starts with a method and a colon applies to that method alone.
     """
     _check_list("methods", methods)
     _check_list("seeds", seeds)
@@ -47,12 +47,12 @@ def plan(
 
 
 def parse_methods(text: str) -> list[str]:
-    """`sgd,ewc` as names."""
+    """Split `sgd,ewc` into names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`5` is how many (0 to 4), `3,7` is which; a single one is `3,`."""
+    """Return the seeds: `5` means 0 to 4, `3,7` these two, and `3,` this one."""
     parts = [part.strip() for part in text.split(",")]
     numbers = [int(part) for part in parts if part.isdecimal()]
     given = [part for part in parts if part]
@@ -69,7 +69,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Settings for all, and {method: settings for it alone}."""
+    """Split settings into those for all methods and {method: those for it alone}."""
     shared: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {method: {} for method in methods}
     for text, value in settings.items():

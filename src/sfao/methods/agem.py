@@ -12,8 +12,8 @@ from sfao.methods.method import MethodOptions, Training
 from sfao.streams.seeding import seeded
 
 
-def corrected(gradient: Tensor, reference: Tensor) -> Tensor:
-    """The gradient itself if it does not point against the reference, else the nearest vector that does not."""
+def correct(gradient: Tensor, reference: Tensor) -> Tensor:
+    """Return the gradient itself if it does not point against the reference, else the nearest vector that does not."""
     dot = gradient @ reference
     if dot >= 0:
         return gradient
@@ -35,9 +35,9 @@ class AGEM(EpisodicMethod):
         super().__init__(model, training, options)
         self.generator = seeded(training.seed, "a-gem")
 
-    def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         drawn = self.memory.draw(self.options.batch or self.training.batch_size, self.generator, self.device)
-        return corrected(gradient, flat_gradient_of(drawn.loss(self.model), parameters))
+        return correct(gradient, flat_gradient_of(drawn.loss(self.model), parameters))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "generator": self.generator.get_state()}

@@ -19,9 +19,9 @@ class EWCOptions(PenaltyOptions):
     #: From a sweep on validation data: split-mnist, domain, mlp, batch 32, lr 1e-3, no momentum, 2 epochs
     #: (1e3 to 3e3 are best there; 1e4 with heavy-ball momentum 0.9).
     strength: float = Field(3e3, ge=0, allow_inf_nan=False)
-    #: One Fisher and one anchor a task, or one running Fisher, decayed, with the latest anchor.
+    #: One Fisher and one anchor per task, or one running Fisher, decayed, with the latest anchor.
     variant: Literal["separate", "online"] = "separate"
-    #: What is left of the running Fisher at the end of every task; for "online".
+    #: The factor on the running Fisher at the end of every task; for "online".
     decay: float = Field(1.0, ge=0, le=1)
     #: Squared gradients of examples, or of batches as in Avalanche.
     fisher: Literal["exact", "batch"] = "exact"
@@ -48,7 +48,7 @@ class EWC(PenalisedMethod):
         self.penalty.replace([self.options.decay * old + new for old, new in zip(past, weights, strict=True)])
 
     def fisher(self, task: Task, generator: torch.Generator) -> list[torch.Tensor]:
-        """The diagonal of the Fisher information on the training part of a task, one tensor a parameter."""
+        """Return the diagonal of the Fisher information on the training part of a task, one tensor per parameter."""
         measure = exact_fisher if self.options.fisher == "exact" else batch_fisher
         batches: Iterable[Batch] = self.batches(task, generator)
         if self.options.fisher_samples is not None:
@@ -57,6 +57,7 @@ class EWC(PenalisedMethod):
 
 
 def first_examples(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:
+    """Yield the batches up to `limit` examples."""
     for inputs, targets in batches:
         yield inputs[:limit], targets[:limit]
         limit -= len(inputs)

@@ -14,8 +14,8 @@ from sfao.methods.flat_gradient import flat_gradient_of
 SMALLEST_EIGENVALUE = 1e-7
 
 
-def corrected(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
-    """The gradient itself if it points against no row of `references`; else gradient + v references.
+def correct(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
+    """Return the gradient itself if it points against no row of `references`, else gradient + v references.
 
     v solves the dual problem, min |gradient + v references| over v >= margin. Without a margin this is the
     nearest vector that points against no row; a margin, as in the authors' code, lets it lean towards all of them.
@@ -49,13 +49,13 @@ class GEMOptions(EpisodicOptions):
 
 
 class GEM(EpisodicMethod):
-    """All stored examples go through the model at every step, one pass a past task."""
+    """All stored examples pass through the model at every step, in one pass per past task."""
 
     name = "gem"
     Options = GEMOptions
     options: GEMOptions
 
-    def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         past = (self.memory.of_task(number, self.device) for number in range(self.memory.tasks))
         references = [flat_gradient_of(examples.loss(self.model), parameters) for examples in past]
-        return corrected(gradient, torch.stack(references), self.options.margin)
+        return correct(gradient, torch.stack(references), self.options.margin)

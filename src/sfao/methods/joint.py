@@ -4,7 +4,7 @@ from sfao.methods.method import Method
 
 
 class Joint(Method):
-    """Trains on every task so far whenever a new one comes; stores all data, so it is a bound and no rival."""
+    """Trains on every task so far at each new task; it stores all data, so it is a bound and no competitor."""
 
     name = "joint"
     revisits = True

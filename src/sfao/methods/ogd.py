@@ -89,8 +89,10 @@ class OGD(GatedMethod):
     def concerns(self) -> list[str]:
         found = []
         if not any(counts["project"] for counts in self.decisions.values()):
-            found.append("ogd: no step was ever projected; every update equalled SGD's")
+            found.append(f"{self.name}: no step was ever projected; every update equalled SGD's")
         for layer in self.optimizer.gate.layers:
             if layer.memory.spans_everything:
-                found.append(f"ogd: the directions of layer {layer.name!r} span all of it; nothing is left to learn")
+                found.append(
+                    f"{self.name}: the directions of layer {layer.name!r} span all of it; nothing is left to learn"
+                )
         return found

@@ -26,8 +26,8 @@ class QuadraticPenalty:
     """1/2 sum of weight * (theta - anchor)^2 over all coordinates, with weights of zero or more.
 
     Several penalties add up to one, exactly: sum_t w_t (theta - a_t)^2 = W (theta - A)^2 + constant, with W the sum
-    of the weights and A the weighted mean of the anchors. However many tasks, two tensors a parameter are kept and,
-    for proximal steps of `step_size`, a third with the share of the way to the anchor that one goes.
+    of the weights and A the weighted mean of the anchors. However many tasks, two tensors per parameter are kept and,
+    for proximal steps of `step_size`, a third with the share of the way to the anchor that one step goes.
     """
 
     def __init__(self, parameters: Sequence[Tensor], step_size: float | None) -> None:
@@ -50,7 +50,7 @@ class QuadraticPenalty:
 
     @torch.no_grad()
     def replace(self, weights: Sequence[Tensor]) -> None:
-        """Have this penalty only, anchored where the parameters are now."""
+        """Replace the penalty by one anchored where the parameters are now."""
         self.anchors = [parameter.detach().clone() for parameter in self.parameters]
         self._weigh(list(weights))
 
@@ -64,7 +64,7 @@ class QuadraticPenalty:
 
     @torch.no_grad()
     def value(self) -> float:
-        """The penalty at the parameters; for several tasks, less the constant."""
+        """Return the penalty at the current parameters; for several tasks, without the constant."""
         parts = zip(self.weights, self.parameters, self.anchors, strict=False)
         return sum(float((weight * (here - anchor).square()).sum()) for weight, here, anchor in parts) / 2
 
@@ -77,7 +77,7 @@ class QuadraticPenalty:
 
     @torch.no_grad()
     def minimise(self) -> None:
-        """The proximal step: theta <- theta + h W / (1 + h W) * (A - theta)."""
+        """Make the proximal step: theta <- theta + h W / (1 + h W) * (A - theta)."""
         for parameter, share, anchor in zip(self.parameters, self._shares, self.anchors, strict=True):
             parameter.lerp_(anchor, share)
 
@@ -100,13 +100,13 @@ class QuadraticPenalty:
 
 
 class PenaltyOptions(MethodOptions):
-    #: What the penalty is multiplied with.
+    #: The factor on the penalty.
     strength: float = Field(ge=0, allow_inf_nan=False)
     step: Literal["proximal", "gradient"] = "proximal"
 
 
 class PenalisedMethod(Method):
-    """Descent on the loss of the task plus a quadratic penalty, whose weights hold the strength already."""
+    """Descent on the loss of the task plus a quadratic penalty, whose weights include the strength."""
 
     options: PenaltyOptions
 
@@ -132,7 +132,7 @@ class PenalisedMethod(Method):
         return loss.detach()
 
     def descend(self) -> None:
-        """One update, given the gradient of the loss in `.grad`."""
+        """Make one update, given the gradient of the loss in `.grad`."""
         acts = self.options.strength > 0 and bool(self.penalty.weights)
         if acts and not self.is_proximal:
             self.penalty.add_gradient()
@@ -177,13 +177,13 @@ class PenalisedMethod(Method):
 
 
 def steady_step(training: Training) -> float:
-    """How far a step moves a parameter for each unit of a gradient that stays the same."""
+    """Return the distance that one step moves a parameter per unit of a constant gradient."""
     heavy = training.momentum_form == "heavy_ball"
     return training.lr / (1 - training.momentum) if heavy else training.lr
 
 
 def largest_stable_curvature(training: Training) -> float:
-    """The largest curvature of a quadratic that gradient descent does not climb.
+    """Return the largest curvature of a quadratic on which gradient descent is stable.
 
     2 / lr; heavy-ball momentum is stable up to 2 (1 + momentum) / lr, and its average form, the same with
     lr (1 - momentum) for lr, up to 2 (1 + momentum) / (lr (1 - momentum)).

@@ -63,13 +63,13 @@ class SFAOOptions(MethodOptions):
                 raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
 
     def of_gate(self) -> dict[str, Any]:
-        """The arguments of the gate."""
+        """Return the arguments of the gate."""
         planned = set(PLANNED_OPTIONS) if self.memory_budget is not None else set()
         return self.model_dump(exclude={"target", "per", "limit"} | planned)
 
 
 class SFAOMethod(GatedMethod):
-    """The library's optimizer, a gate a layer, with directions stored from the training part of every task."""
+    """The library's optimizer, with one gate per layer and directions stored from the training part of every task."""
 
     name = "sfao"
     Options = SFAOOptions
@@ -96,7 +96,7 @@ class SFAOMethod(GatedMethod):
         self.first_decisions = self.first_decisions or self.decisions
 
     def _harvest(self, task: Task, generator: torch.Generator) -> Iterable[Batch]:
-        """What to consolidate: a pass over the task, of which no more is made than is used.
+        """Return the batches to consolidate: a pass over the task, of which no more is built than is used.
 
         Single examples are drawn here, as the first batch of a shuffled pass.
         """
@@ -110,25 +110,25 @@ class SFAOMethod(GatedMethod):
 
     def _concerns_about_decisions(self) -> list[str]:
         later = {layer: _difference(self.decisions[layer], first) for layer, first in self.first_decisions.items()}
-        gated = {layer: counts for layer, counts in later.items() if _decided(counts)}
-        if gated and all(counts["accept"] == _decided(counts) for counts in gated.values()):
+        gated = {layer: counts for layer, counts in later.items() if _count_decisions(counts)}
+        if gated and all(counts["accept"] == _count_decisions(counts) for counts in gated.values()):
             return [
-                "sfao: every gradient after the first task was accepted, so every update was that of sgd; "
+                f"{self.name}: every gradient after the first task was accepted, so every update was that of sgd; "
                 f"`accept_above` is {self.options.accept_above:g}"
             ]
-        stuck = [layer for layer, counts in gated.items() if counts["discard"] == _decided(counts)]
+        stuck = [layer for layer, counts in gated.items() if counts["discard"] == _count_decisions(counts)]
         if stuck:
             return [
-                f"sfao: every gradient of {_named(stuck)} after the first task was discarded, so nothing more was "
-                f"learnt there; `discard_below` is {self.options.discard_below:g}"
+                f"{self.name}: every gradient of {_name_layers(stuck)} after the first task was discarded, "
+                f"so nothing more was learnt there; `discard_below` is {self.options.discard_below:g}"
             ]
         return []
 
     def _concerns_about_memory(self) -> list[str]:
         full = [layer for layer in self.optimizer.gate.layers if layer.memory.spans_everything]
         return [
-            f"sfao: the memory of {_named([layer.name])} spans all its {layer.memory.size} parameters, so a "
-            f"projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
+            f"{self.name}: the memory of {_name_layers([layer.name])} spans all its {layer.memory.size} parameters, "
+            f"so a projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
             for layer in full
         ]
 
@@ -144,9 +144,9 @@ def _difference(counts: dict[str, int], earlier: dict[str, int]) -> dict[str, in
     return {name: count - earlier[name] for name, count in counts.items()}
 
 
-def _decided(counts: dict[str, int]) -> int:
+def _count_decisions(counts: dict[str, int]) -> int:
     return sum(count for name, count in counts.items() if name != "zero")
 
 
-def _named(layers: list[str]) -> str:
+def _name_layers(layers: list[str]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(repr, layers))}"

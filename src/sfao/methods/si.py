@@ -22,7 +22,7 @@ class SIOptions(PenaltyOptions):
 
 
 class SI(PenalisedMethod):
-    """A parameter is as important as the loss it took off on its way, over the square of the way.
+    """The importance of a parameter is the loss it removed on its way, divided by the square of that way.
 
     The path integral is over the gradient of the loss alone and the whole movement, the penalty's part included.
     As in the authors' code, an importance that sums to less than zero (the loss rose along that parameter) is zero.
@@ -36,7 +36,7 @@ class SI(PenalisedMethod):
         super().__init__(model, training, options)
         # The anchor of past tasks is where the way of this one began.
         self.penalty.anchors = [parameter.detach().clone() for parameter in self.parameters]
-        #: omega: the loss that each coordinate took off in this task.
+        #: omega: the loss that each coordinate removed in this task.
         self.gains = [torch.zeros_like(parameter) for parameter in self.parameters]
 
     def descend(self) -> None:
@@ -73,5 +73,5 @@ class SI(PenalisedMethod):
 
 
 def importance(gain: Tensor, way: Tensor, damping: float) -> Tensor:
-    """What a task adds to Omega: omega / (Delta^2 + xi), equation 5 of the paper."""
+    """Return the contribution of a task to Omega: omega / (Delta^2 + xi), equation 5 of the paper."""
     return gain / (way.square() + damping)

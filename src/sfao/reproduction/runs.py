@@ -10,7 +10,7 @@ from sfao.data.sources import find_layout, load_dataset
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.folder import CONFIG, check_folder, finished_record
-from sfao.experiment.record import Record, describe
+from sfao.experiment.record import Record, describe_dataset
 from sfao.experiment.worker import Job
 from sfao.reproduction.protocol import Series
 from sfao.streams.slicing import sliced
@@ -92,7 +92,7 @@ def _check_data(records: Sequence[Record], dataset: str, fraction: float, data_r
     """Runs still to do must be on the data of those that are done."""
     if not records:
         return
-    here = describe(sliced(load_dataset(dataset, data_root), fraction))
+    here = describe_dataset(sliced(load_dataset(dataset, data_root), fraction))
     for record in records:
         if record.data != here:
             raise FolderError(
