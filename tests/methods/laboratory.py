@@ -59,7 +59,6 @@ def method(
         "momentum_form": "ema",
         "weight_decay": 0.0,
         "batch_size": 8,
-        "epochs": 1,
         "seed": 0,
     }
     network = build_model(model, tasks.input_shape, tasks.outputs, seed, **SIZES[model])

@@ -33,7 +33,7 @@ def stream(scenario: str = "domain", per_class: int = 12) -> Stream:
 
 def make_training(**changes) -> Training:
     usual = {"lr": 0.1, "momentum": 0.0, "momentum_form": "ema", "weight_decay": 0.0}
-    return Training(**{**usual, "batch_size": 5, "epochs": 2, "seed": 3, **changes})
+    return Training(**{**usual, "batch_size": 5, "seed": 3, **changes})
 
 
 def make(name: str, tasks: Stream, options=None, model: str = "mlp", seed: int = 0, **changes) -> Method:

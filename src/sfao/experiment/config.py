@@ -70,7 +70,7 @@ class RunConfig(BaseModel):
 
     @property
     def training(self) -> Training:
-        names = ("lr", "momentum", "momentum_form", "weight_decay", "batch_size", "epochs", "seed")
+        names = ("lr", "momentum", "momentum_form", "weight_decay", "batch_size", "seed")
         return Training(**{name: getattr(self, name) for name in names})
 
     @property

@@ -29,7 +29,6 @@ class Training:
     momentum_form: str
     weight_decay: float
     batch_size: int
-    epochs: int
     seed: int
 
 

@@ -63,12 +63,6 @@ class QuadraticPenalty:
         self._shares = [torch.where(x.isinf(), 1.0, x / (1 + x)) for x in stiffness]
 
     @torch.no_grad()
-    def value(self) -> float:
-        """Return the penalty at the current parameters; for several tasks, without the constant."""
-        parts = zip(self.weights, self.parameters, self.anchors, strict=False)
-        return sum(float((weight * (here - anchor).square()).sum()) for weight, here, anchor in parts) / 2
-
-    @torch.no_grad()
     def add_gradient(self) -> None:
         """Add the gradient of the penalty to `.grad`, as a new tensor."""
         for parameter, weight, anchor in zip(self.parameters, self.weights, self.anchors, strict=True):
