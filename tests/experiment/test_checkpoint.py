@@ -4,22 +4,22 @@ import torch
 from sfao.experiment.checkpoint import (
     LATEST,
     PREVIOUS,
-    checkpoint_data,
     load_checkpoint,
+    read_checkpoint_data,
     remove_checkpoints,
     save_checkpoint,
 )
 
 
 def test_which_data_a_state_is_of_is_told_without_loading_it(tmp_path):
-    assert checkpoint_data(tmp_path) is None
+    assert read_checkpoint_data(tmp_path) is None
     for train in (1, 2):
         save_checkpoint(tmp_path, {"data": {"train": train}})
-    assert checkpoint_data(tmp_path) == {"train": 2}
+    assert read_checkpoint_data(tmp_path) == {"train": 2}
     damage(tmp_path / LATEST, "truncated")
-    assert checkpoint_data(tmp_path) == {"train": 1}
+    assert read_checkpoint_data(tmp_path) == {"train": 1}
     damage(tmp_path / PREVIOUS, "replaced")
-    assert checkpoint_data(tmp_path) is None
+    assert read_checkpoint_data(tmp_path) is None
 
 
 def save(folder, number):

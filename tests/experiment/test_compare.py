@@ -26,7 +26,7 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-def planned(out, methods=("sgd",), seeds=(0,), **settings):
+def make_jobs(out, methods=("sgd",), seeds=(0,), **settings):
     return plan(BENCHMARK, methods, seeds, out, settings={"epochs": 1, **settings})
 
 
@@ -97,7 +97,7 @@ def test_methods_are_names_with_commas_between():
 # -- Refusing before anything runs ---------------------------------------------------------------------------
 
 
-def refused(jobs, out, error, message, **how):
+def check_refused(jobs, out, error, message, **how):
     before = sorted(str(path) for path in out.parent.rglob("*"))
     with pytest.raises(error, match=message):
         compare(jobs, watch=lambda job, event: pytest.fail("something ran"), **how)
@@ -113,66 +113,70 @@ def refused(jobs, out, error, message, **how):
     ],
 )
 def test_settings_that_are_wrong_for_data_or_machine_are_found_first(out, settings, message):
-    refused(planned(out, **settings), out, ConfigError, message)
+    check_refused(make_jobs(out, **settings), out, ConfigError, message)
 
 
 def test_missing_data_is_one_error_and_leaves_nothing(out, tmp_path):
-    refused(plan("split-cifar10", ["sgd"], [0], out), out, MissingData, "sfao data get cifar10", data_root=tmp_path)
+    check_refused(
+        plan("split-cifar10", ["sgd"], [0], out), out, MissingData, "sfao data get cifar10", data_root=tmp_path
+    )
 
 
 def test_a_folder_that_is_no_place_for_a_comparison_is_refused(out):
     out.write_text("a file")
-    refused(planned(out), out, FolderError, "`out` must be a folder, got the file")
+    check_refused(make_jobs(out), out, FolderError, "`out` must be a folder, got the file")
 
 
 def test_other_files_are_refused(out):
     out.mkdir()
     (out / "thesis.tex").touch()
-    refused(planned(out), out, FolderError, "holds other files")
+    check_refused(make_jobs(out), out, FolderError, "holds other files")
 
 
 def test_a_single_run_is_refused(out):
     out.mkdir()
     (out / "config.yaml").touch()
-    refused(planned(out), out, FolderError, "holds a single run")
+    check_refused(make_jobs(out), out, FolderError, "holds a single run")
 
 
 def test_runs_of_another_benchmark_are_refused(out):
     (out / "ewc-0").mkdir(parents=True)
     (out / "ewc-0" / "config.yaml").write_text("benchmark: split-mnist")
-    refused(planned(out), out, FolderError, "ewc-0 is of split-mnist$")
+    check_refused(make_jobs(out), out, FolderError, "ewc-0 is of split-mnist$")
 
 
 def test_a_run_with_other_settings_is_refused_though_another_is_new(out):
-    (job,) = planned(out, seeds=[1], epochs=3)
+    (job,) = make_jobs(out, seeds=[1], epochs=3)
     job.folder.mkdir(parents=True)
     (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
-    refused(planned(out, seeds=[0, 1]), out, FolderError, "`epochs` is 3 there and 1 here")
+    check_refused(make_jobs(out, seeds=[0, 1]), out, FolderError, "`epochs` is 3 there and 1 here")
 
 
 def test_an_unfinished_run_needs_resume(out):
-    (job,) = planned(out)
+    (job,) = make_jobs(out)
     job.folder.mkdir(parents=True)
     (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
     (job.folder / "checkpoint.pt").touch()
-    refused(planned(out), out, FolderError, "holds an unfinished run; add --resume")
+    check_refused(make_jobs(out), out, FolderError, "holds an unfinished run; add --resume")
 
 
 def test_a_record_that_cannot_be_read_is_named(out):
-    (job,) = planned(out)
+    (job,) = make_jobs(out)
     job.folder.mkdir(parents=True)
     (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.model_dump()))
     (job.folder / "record.json").write_text('{"half')
-    refused(planned(out), out, FolderError, r"sgd-0/record\.json must be the record of a run, but it is damaged: ")
+    check_refused(
+        make_jobs(out), out, FolderError, r"sgd-0/record\.json must be the record of a run, but it is damaged: "
+    )
 
 
 def test_a_record_that_is_done_but_lacks_its_metrics_is_named(out):
-    (job,) = planned(out)
+    (job,) = make_jobs(out)
     execute(job.config, job.folder)
     known = json.loads((job.folder / "record.json").read_text())
     (job.folder / "record.json").write_text(json.dumps({**known, "metrics": {}}))
-    refused(
-        planned(out),
+    check_refused(
+        make_jobs(out),
         out,
         FolderError,
         r"sgd-0/record\.json must be the record of a run, but it is damaged: `metrics\.average_accuracy` must be",
@@ -181,7 +185,7 @@ def test_a_record_that_is_done_but_lacks_its_metrics_is_named(out):
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_runs_on_other_data_are_refused_before_anything_starts(out, digits, tmp_path, finished):
-    jobs = planned(out, seeds=[0, 1])
+    jobs = make_jobs(out, seeds=[0, 1])
     folder = jobs[1].folder
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(jobs[1].config.model_dump()))
@@ -193,46 +197,46 @@ def test_runs_on_other_data_are_refused_before_anything_starts(out, digits, tmp_
         with pytest.raises(Interrupted):
             Run(jobs[1].config, fewer, folder).execute(stopping=lambda: next(steps, None) is None)
     message = "sgd-1 holds one on 2000 training and 1000 test images of mnist-5k, here are 4000 and 1000"
-    refused(jobs, out, FolderError, message, resume=True)
+    check_refused(jobs, out, FolderError, message, resume=True)
 
 
 def test_two_comparisons_cannot_share_a_folder_at_a_time(out):
     out.mkdir()
     with FileLock(out / ".lock"), pytest.raises(FolderError, match="another process is comparing in"):
-        compare(planned(out))
+        compare(make_jobs(out))
 
 
 def test_a_run_that_another_process_is_doing_is_found_first(out):
-    jobs = planned(out, seeds=[0, 1])
+    jobs = make_jobs(out, seeds=[0, 1])
     jobs[1].folder.mkdir(parents=True)
     with FileLock(jobs[1].folder / ".lock"):
-        refused(jobs, out, FolderError, "another process is running in .*sgd-1")
+        check_refused(jobs, out, FolderError, "another process is running in .*sgd-1")
 
 
 def test_what_a_killed_process_had_just_begun_is_no_obstacle(out):
-    (job,) = planned(out, tasks=7)
+    (job,) = make_jobs(out, tasks=7)
     job.folder.mkdir(parents=True)
     (job.folder / ".config.yaml.123.part").touch()
-    refused([job], out, ConfigError, "`tasks`")  # the folder is fine, the next check is reached
+    check_refused([job], out, ConfigError, "`tasks`")  # the folder is fine, the next check is reached
 
 
 # -- Running -------------------------------------------------------------------------------------------------
 
 
 def test_finished_runs_are_skipped_also_diverged_ones(out):
-    first = planned(out, methods=["sgd", "joint"], **{"joint:lr": 1e30})
+    first = make_jobs(out, methods=["sgd", "joint"], **{"joint:lr": 1e30})
     done, diverged = compare(first, workers=1)
     assert (done.status, diverged.status) == ("done", "diverged")
     heard = []
     again = compare(
-        planned(out, methods=["sgd", "joint"], **{"joint:lr": 1e30}), watch=lambda job, event: heard.append(event)
+        make_jobs(out, methods=["sgd", "joint"], **{"joint:lr": 1e30}), watch=lambda job, event: heard.append(event)
     )
     assert again == [done, diverged]
     assert heard == [Skipped(done), Skipped(diverged)]
 
 
 def test_a_killed_run_leaves_a_failed_record_with_its_data_and_goes_on_from_its_checkpoint(out, tmp_path):
-    jobs = planned(out, epochs=8)
+    jobs = make_jobs(out, epochs=8)
 
     def kill(job, event):
         if isinstance(event, Update) and event.task >= 1:  # there is a checkpoint after every task
@@ -286,6 +290,6 @@ def test_one_place_that_is_taken_or_wrong_stops_both_before_anything_runs(tmp_pa
     taken = jobs[1].folder.parent
     taken.mkdir()
     with FileLock(taken / ".lock"):
-        refused(jobs, tmp_path / "out", FolderError, "another process is comparing in .*permuted-mnist-5k")
+        check_refused(jobs, tmp_path / "out", FolderError, "another process is comparing in .*permuted-mnist-5k")
     (taken / "thesis.tex").touch()
-    refused(jobs, tmp_path / "out", FolderError, "permuted-mnist-5k holds other files")
+    check_refused(jobs, tmp_path / "out", FolderError, "permuted-mnist-5k holds other files")

@@ -1,8 +1,11 @@
+import subprocess
+import sys
+
 import pytest
 import yaml
 
-from sfao.experiment.config import checked, configure, parse_setting
-from sfao.experiment.errors import ConfigError
+from sfao.experiment.config import configure, make_config, parse_setting
+from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.yaml_lines import repeated_key
 
 
@@ -32,7 +35,7 @@ def test_what_is_read_back_is_equal_where_an_option_is_a_list():
 
 def test_a_dumped_configuration_is_complete_and_can_be_run_again():
     config = configure("split-cifar100", "sgd", settings={"order": "random"})
-    assert checked(yaml.safe_load(yaml.safe_dump(config.model_dump()))) == config
+    assert make_config(yaml.safe_load(yaml.safe_dump(config.model_dump()))) == config
     assert config.batch_size == 24
 
 
@@ -136,3 +139,17 @@ def test_aliases_of_aliases_are_read_in_no_time(tmp_path):
 def test_bad_set(text):
     with pytest.raises(ConfigError, match="--set"):
         parse_setting(text)
+
+
+def test_a_value_error_says_the_same_as_another_error():
+    with pytest.raises(FolderError, match=r"^sgd: `lr` must be above 0$") as raised, reraise_as(FolderError, "sgd: "):
+        raise ValueError("`lr` must be above 0")
+    assert isinstance(raised.value.__cause__, ValueError)
+    with pytest.raises(KeyError), reraise_as(ConfigError):
+        raise KeyError("not for the user")
+
+
+def test_errors_need_no_torch_and_no_pydantic():
+    code = "import sys, sfao.experiment.errors; print({'torch', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -11,7 +11,7 @@ from sfao.experiment.execute import execute
 from sfao.experiment.pool import cores, run_all
 from sfao.experiment.record import Record
 from sfao.experiment.run import Update
-from sfao.experiment.worker import Begun, Failure, Job, _Throttled, in_one_line
+from sfao.experiment.worker import Begun, Failure, Job, _Throttled, summarise_error
 
 
 def job(folder, seed=0, **settings):
@@ -126,6 +126,6 @@ def test_updates_are_thinned_out():
 
 
 def test_an_exception_is_told_in_one_line():
-    assert in_one_line(ValueError("two\n   lines")) == "ValueError: two lines"
-    assert in_one_line(KeyError()) == "KeyError"
-    assert len(in_one_line(ValueError("x" * 10_000))) < 400
+    assert summarise_error(ValueError("two\n   lines")) == "ValueError: two lines"
+    assert summarise_error(KeyError()) == "KeyError"
+    assert len(summarise_error(ValueError("x" * 10_000))) < 400

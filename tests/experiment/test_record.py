@@ -15,7 +15,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def edited(folder, to, **changes):
+def copy_with(folder, to, **changes):
     to.mkdir()
     known = json.loads((folder / RECORD).read_text())
     (to / RECORD).write_text(json.dumps({**known, **changes}))
@@ -30,7 +30,7 @@ def test_a_record_tells_when_the_run_ended(folder):
 
 
 def test_a_record_from_before_there_was_a_date_is_read(folder, tmp_path):
-    old = edited(folder, tmp_path / "old")
+    old = copy_with(folder, tmp_path / "old")
     known = json.loads((old / RECORD).read_text())
     del known["finished"]
     (old / RECORD).write_text(json.dumps(known))
@@ -59,7 +59,7 @@ def test_a_record_from_before_there_was_a_date_is_read(folder, tmp_path):
     ],
 )
 def test_a_damaged_record_is_named_with_what_is_wrong(folder, tmp_path, changes, said):
-    damaged = edited(folder, tmp_path / "run", **changes)
+    damaged = copy_with(folder, tmp_path / "run", **changes)
     with pytest.raises(ValueError, match=r"record\.json must be the record of a run, but it is damaged: ") as caught:
         load_record(damaged)
     assert str(caught.value).startswith(f"{damaged / RECORD} must be the record of a run, but it is damaged: ")
@@ -68,7 +68,7 @@ def test_a_damaged_record_is_named_with_what_is_wrong(folder, tmp_path, changes,
 
 
 def test_a_record_deeper_than_can_be_read_is_damaged(folder, tmp_path):
-    deep = edited(folder, tmp_path / "run")
+    deep = copy_with(folder, tmp_path / "run")
     (deep / RECORD).write_text("[" * 100_000)
     with pytest.raises(ValueError, match="it is damaged"):
         load_record(deep)

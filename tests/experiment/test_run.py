@@ -72,7 +72,7 @@ def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, digits, method,
 
 
 @pytest.fixture
-def dropping(monkeypatch):
+def dropout_config(monkeypatch):
     """A wide residual network small enough to train here, with dropout: the one thing that draws from torch itself."""
     monkeypatch.setitem(MODELS, "wrn-28-10", partial(small_wide_resnet, depth=10, widen=1))
     return configure(
@@ -93,14 +93,14 @@ def small_wide_resnet(input_shape, outputs, dropout, *, depth, widen):
     return wide_resnet(input_shape, outputs, depth, widen, dropout)
 
 
-def test_dropout_is_decided_by_the_seed_and_survives_a_stop(tmp_path, dropping):
-    whole = execute(dropping, tmp_path / "whole")
+def test_dropout_is_decided_by_the_seed_and_survives_a_stop(tmp_path, dropout_config):
+    whole = execute(dropout_config, tmp_path / "whole")
     torch.rand(7)  # whatever else drew in this process, another run of the same worker say
     before = torch.get_rng_state()
     folder = tmp_path / "parts"
     with pytest.raises(Interrupted):
-        execute(dropping, folder, stopping=StopAt(folder, 7))
-    assert execute(dropping, folder, resume=True).weights_sha256 == whole.weights_sha256
+        execute(dropout_config, folder, stopping=StopAt(folder, 7))
+    assert execute(dropout_config, folder, resume=True).weights_sha256 == whole.weights_sha256
     assert torch.equal(torch.get_rng_state(), before)
 
 

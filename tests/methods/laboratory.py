@@ -18,7 +18,7 @@ SIZES: dict[str, dict[str, int]] = {"mlp": {"hidden": 10}, "cnn": {"fc": 8}}
 
 
 def dataset(shape: tuple[int, ...] = (1, 3, 4), classes: int = 6, train: int = 20, test: int = 5) -> TinyDataset:
-    """Images around one pattern a class, so that there is something to learn and to forget."""
+    """Images around one pattern per class, so that there is something to learn and to forget."""
     generator = torch.Generator().manual_seed(1)
     patterns = torch.randint(40, 216, (classes, *shape), generator=generator)
 
@@ -59,7 +59,6 @@ def method(
         "momentum_form": "ema",
         "weight_decay": 0.0,
         "batch_size": 8,
-        "epochs": 1,
         "seed": 0,
     }
     network = build_model(model, tasks.input_shape, tasks.outputs, seed, **SIZES[model])
@@ -72,7 +71,7 @@ STEPS = 5  # a task: 40 examples in batches of 8
 
 
 def events(tasks: Stream) -> list[Event]:
-    """What the loop calls, in order: begin, five steps, end, for every task."""
+    """The calls of the loop, in order: begin, five steps, end, for every task."""
     found: list[Event] = []
     for number, task in enumerate(tasks):
         found.append(("begin", number, (number, task)))

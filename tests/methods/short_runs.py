@@ -31,15 +31,15 @@ def stream(scenario: str = "domain", per_class: int = 12) -> Stream:
     return split(data, tasks=3, scenario=scenario)
 
 
-def training(**changes) -> Training:
+def make_training(**changes) -> Training:
     usual = {"lr": 0.1, "momentum": 0.0, "momentum_form": "ema", "weight_decay": 0.0}
-    return Training(**{**usual, "batch_size": 5, "epochs": 2, "seed": 3, **changes})
+    return Training(**{**usual, "batch_size": 5, "seed": 3, **changes})
 
 
 def make(name: str, tasks: Stream, options=None, model: str = "mlp", seed: int = 0, **changes) -> Method:
     method = METHODS[name]
     network = build_model(model, tasks.input_shape, tasks.outputs, seed, **SIZES[model])
-    return method(network, training(**changes), method.Options(**(options or {})))
+    return method(network, make_training(**changes), method.Options(**(options or {})))
 
 
 def events(tasks: Stream, epochs: int = 2):
@@ -70,7 +70,7 @@ def learn(method: Method, tasks: Stream) -> Method:
 
 
 def way_from_the_first_task(name: str, options, tasks: Stream, model: str) -> float:
-    """How far the later tasks moved the parameters, weighted with the first task's Fisher information."""
+    """The distance that the later tasks moved the parameters, weighted with the first task's Fisher information."""
     method, asked = make(name, tasks, options, model), events(tasks)
     a_task, first = len(asked) // 3, tasks.tasks[0]
     for event in asked[:a_task]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from sfao.methods.agem import AGEMOptions, corrected
+from sfao.methods.agem import AGEMOptions, correct
 from tests.methods.laboratory import (
     CUTS,
     check_left_alone,
@@ -20,21 +20,21 @@ from tests.methods.laboratory import (
 
 def test_the_formula_by_hand():
     # g.r = -3 + 4 * -2 = -11, r.r = 5: g + 11/5 r
-    update = corrected(torch.tensor([-3.0, 4.0]), torch.tensor([1.0, -2.0]))
+    update = correct(torch.tensor([-3.0, 4.0]), torch.tensor([1.0, -2.0]))
     assert torch.allclose(update, torch.tensor([-3.0 + 2.2, 4.0 - 4.4]))
 
 
 def test_a_gradient_that_agrees_is_left_as_it_is():
     for reference in ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0]):
         given = torch.tensor([3.0, 0.0])
-        assert corrected(given, torch.tensor(reference)) is given
+        assert correct(given, torch.tensor(reference)) is given
 
 
 def test_a_corrected_gradient_is_orthogonal_to_the_reference_and_no_longer():
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         given, reference = torch.randn(2, 30, generator=generator)
-        update = corrected(given, reference)
+        update = correct(given, reference)
         assert update @ reference >= -1e-5
         assert update.norm() <= given.norm() + 1e-6
         if given @ reference < 0:

@@ -1,17 +1,16 @@
-"""What is stored of a task, and the loss on it."""
+"""The stored examples of a task, and the loss on them."""
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from sfao.methods.episodic_memory import EpisodicMemory
-from sfao.streams.permuted import permute
 from tests.methods.laboratory import dataset, stream
 
 CPU = torch.device("cpu")
 
 
-def filled(tasks, count=6) -> EpisodicMemory:
+def fill_memory(tasks, count=6) -> EpisodicMemory:
     memory = EpisodicMemory()
     for number, task in enumerate(tasks):
         memory.add(task, count, torch.Generator().manual_seed(number))
@@ -19,16 +18,16 @@ def filled(tasks, count=6) -> EpisodicMemory:
 
 
 def test_bytes_count_pixels_labels_and_owners():
-    assert filled(stream(), 6).bytes == 3 * 6 * (12 + 8 + 8)
+    assert fill_memory(stream(), 6).bytes == 3 * 6 * (12 + 8 + 8)
     assert EpisodicMemory().bytes == 0
-    memory = filled(stream(), 1000)  # all there are
+    memory = fill_memory(stream(), 1000)  # all there are
     assert len(memory) == 120
 
 
 def test_a_stored_example_is_seen_as_the_task_shows_it():
     """Normalised, permuted if the task is, with its own label: each one is found among the task's own batches."""
-    for tasks in (stream("task"), permute(dataset(), tasks=3)):
-        memory = filled(tasks)
+    for tasks in (stream("task"), permuted(dataset(), tasks=3)):
+        memory = fill_memory(tasks)
         for number, task in enumerate(tasks):
             inputs, targets, outputs = memory.of_task(number, CPU)
             images, labels = next(task.train.batches(len(task.train)))
@@ -40,7 +39,7 @@ def test_a_stored_example_is_seen_as_the_task_shows_it():
 
 
 def test_examples_are_drawn_from_all_tasks_alike_and_only_once():
-    memory = filled(stream(), 4)
+    memory = fill_memory(stream(), 4)
     counts = torch.zeros(12)
     generator = torch.Generator().manual_seed(0)
     everything = memory.draw(100, torch.Generator(), CPU).inputs
@@ -56,7 +55,7 @@ def test_examples_are_drawn_from_all_tasks_alike_and_only_once():
 
 def test_the_loss_looks_at_every_examples_own_outputs():
     tasks = stream("task")
-    memory = filled(tasks)
+    memory = fill_memory(tasks)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, tasks.outputs))
     drawn = memory.draw(10, torch.Generator().manual_seed(3), CPU)
     assert len({head.start for head in drawn.outputs}) == 3
@@ -68,7 +67,7 @@ def test_the_loss_looks_at_every_examples_own_outputs():
 
 
 def test_the_loss_of_a_shared_head_is_the_plain_one():
-    memory = filled(stream("class"))
+    memory = fill_memory(stream("class"))
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
     drawn = memory.draw(10, torch.Generator(), CPU)
     assert torch.equal(drawn.loss(model), cross_entropy(model(drawn.inputs), drawn.targets))

@@ -6,7 +6,7 @@ import torch
 from pydantic import ValidationError
 from scipy.optimize import minimize
 
-from sfao.methods.gem import GEMOptions, corrected
+from sfao.methods.gem import GEMOptions, correct
 from tests.methods.laboratory import CUTS, check_left_alone, check_resumed, events, gradient, method, play, stream
 
 
@@ -21,29 +21,29 @@ def problem(seed: int, tasks: int, size: int = 12):
 
 
 def test_one_constraint_is_a_gem():
-    update = corrected(torch.tensor([-3.0, 4.0]), torch.tensor([[1.0, -2.0]]), margin=0.0)
+    update = correct(torch.tensor([-3.0, 4.0]), torch.tensor([[1.0, -2.0]]), margin=0.0)
     assert torch.allclose(update, torch.tensor([-0.8, -0.4]), atol=1e-6)
 
 
 def test_a_margin_by_hand():
     # Orthogonal constraints: v1 = max(1, .5), v2 = max(-2, .5) by v_i = max(-c_i / |r_i|^2, margin).
-    update = corrected(torch.tensor([-1.0, 2.0, 3.0]), torch.eye(3)[:2], margin=0.5)
+    update = correct(torch.tensor([-1.0, 2.0, 3.0]), torch.eye(3)[:2], margin=0.5)
     assert torch.allclose(update, torch.tensor([0.0, 2.5, 3.0]))
-    update = corrected(torch.tensor([-1.0, 2.0, 3.0]), torch.eye(3)[:2], margin=2.0)
+    update = correct(torch.tensor([-1.0, 2.0, 3.0]), torch.eye(3)[:2], margin=2.0)
     assert torch.allclose(update, torch.tensor([1.0, 4.0, 3.0]))
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_a_gradient_that_violates_nothing_is_left_as_it_is(margin):
     given = torch.tensor([1.0, 2.0, 0.0])
-    assert corrected(given, torch.tensor([[1.0, 0.0, 5.0], [0.0, 0.0, 1.0]]), margin) is given
+    assert correct(given, torch.tensor([[1.0, 0.0, 5.0], [0.0, 0.0, 1.0]]), margin) is given
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 5, 10])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_nearest_vector_that_violates_nothing(seed, tasks):
     given, references = problem(seed, tasks)
-    update = corrected(given, references, margin=0.0)
+    update = correct(given, references, margin=0.0)
     assert (references @ update).min() > -1e-9
     rows, start = references.numpy(), given.numpy()
     other = minimize(
@@ -62,7 +62,7 @@ def test_the_nearest_vector_that_violates_nothing(seed, tasks):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_dual_with_a_margin(seed, margin):
     given, references = problem(seed, 4)
-    update = corrected(given, references, margin)
+    update = correct(given, references, margin)
     rows, start = references.numpy(), given.numpy()
     other = minimize(
         lambda v: 0.5 * np.sum((start + v @ rows) ** 2),
@@ -77,14 +77,14 @@ def test_the_dual_with_a_margin(seed, margin):
 
 def test_dependent_zero_short_and_opposed_task_gradients():
     given, references = problem(0, 3)
-    plain = corrected(given, references, margin=0.0)
+    plain = correct(given, references, margin=0.0)
     twice = torch.cat([references, 1e-6 * references, torch.zeros(2, 12, dtype=torch.float64)])
-    assert torch.allclose(corrected(given, twice, margin=0.0), plain, atol=1e-5)
+    assert torch.allclose(correct(given, twice, margin=0.0), plain, atol=1e-5)
     row = references[:1]
-    opposed = corrected(given, torch.cat([row, -row]), margin=0.0)  # only u.r = 0 is left
+    opposed = correct(given, torch.cat([row, -row]), margin=0.0)  # only u.r = 0 is left
     assert torch.allclose(opposed, given - (row @ given) / (row @ row.T).item() * row[0], atol=1e-6)
     short = torch.cat([references[:2], 1e-7 * references[2:]]).float()
-    assert torch.allclose(corrected(given.float(), short, margin=0.0), plain.float(), atol=1e-4)
+    assert torch.allclose(correct(given.float(), short, margin=0.0), plain.float(), atol=1e-4)
 
 
 @pytest.mark.parametrize("scenario", ["domain", "task", "class"])

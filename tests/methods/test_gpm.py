@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional
 
-from sfao.methods.gpm import GPMOptions, grown_basis, project_
-from sfao.methods.input_space import condensed, input_columns, input_layers, representations
+from sfao.methods.gpm import GPMOptions, grow_basis, project_
+from sfao.methods.input_space import condense, input_columns, input_layers, representations
 from tests.methods.laboratory import CUTS, check_left_alone, check_resumed, events, method, play, stream, weights
 
 NONE = torch.empty(4, 0, dtype=torch.float64)
@@ -22,17 +22,17 @@ INPUTS = torch.diag(torch.tensor([3.0, 2.0, 2**0.5, 1.0], dtype=torch.float64))
     ("threshold", "expected"), [(0.1, 1), (0.56, 1), (0.57, 2), (0.81, 2), (0.82, 3), (0.93, 3), (0.94, 4), (1.0, 4)]
 )
 def test_the_fewest_directions_with_that_share_of_the_energy(threshold, expected):
-    basis = grown_basis(NONE, INPUTS, threshold)
+    basis = grow_basis(NONE, INPUTS, threshold)
     assert basis.shape == (4, expected)
     assert torch.allclose(basis.abs(), torch.eye(4, dtype=torch.float64)[:, :expected], atol=1e-12)
 
 
 def test_what_the_basis_covers_counts_towards_the_share():
     second = torch.eye(4, dtype=torch.float64)[:, 1:2]
-    assert torch.equal(grown_basis(second, INPUTS, 0.2), second)  # .25 is covered: nothing joins
-    grown = grown_basis(second, INPUTS, 0.8)  # .25 + .5625
+    assert torch.equal(grow_basis(second, INPUTS, 0.2), second)  # .25 is covered: nothing joins
+    grown = grow_basis(second, INPUTS, 0.8)  # .25 + .5625
     assert torch.allclose(grown.abs(), torch.eye(4, dtype=torch.float64)[:, [1, 0]], atol=1e-12)
-    assert grown_basis(second, INPUTS, 0.82).shape == (4, 3)
+    assert grow_basis(second, INPUTS, 0.82).shape == (4, 3)
 
 
 def test_the_basis_stays_orthonormal_and_never_outgrows_the_space():
@@ -41,7 +41,7 @@ def test_the_basis_stays_orthonormal_and_never_outgrows_the_space():
     for task in range(10):
         inputs = torch.randn(20, 4, generator=generator, dtype=torch.float64)
         inputs[:, 1] = inputs[:, 0] + 1e-9 * inputs[:, 1]  # nearly dependent
-        basis = grown_basis(basis, inputs, 0.999)
+        basis = grow_basis(basis, inputs, 0.999)
         products = basis.T @ basis
         assert torch.allclose(products, torch.eye(len(products), dtype=torch.float64), atol=1e-10)
         assert basis.shape[1] <= min(20, 3 * (task + 1))
@@ -50,8 +50,8 @@ def test_the_basis_stays_orthonormal_and_never_outgrows_the_space():
 
 def test_rounding_is_no_direction():
     inputs = torch.randn(4, 1, dtype=torch.float64) @ torch.randn(1, 9, dtype=torch.float64)
-    assert grown_basis(NONE, inputs.float().double(), 1.0).shape == (4, 1)
-    assert grown_basis(NONE, torch.zeros(4, 3, dtype=torch.float64), 1.0).shape == (4, 0)
+    assert grow_basis(NONE, inputs.float().double(), 1.0).shape == (4, 1)
+    assert grow_basis(NONE, torch.zeros(4, 3, dtype=torch.float64), 1.0).shape == (4, 0)
 
 
 # -- Inputs of layers --------------------------------------------------------------------------------------
@@ -85,9 +85,9 @@ def test_a_layer_is_its_weight_matrix_times_its_columns(layer, bias):
 
 def test_condensing_keeps_the_products():
     wide = torch.randn(5, 300, dtype=torch.float64)
-    assert condensed(wide).shape == (5, 5)
-    assert torch.allclose(condensed(wide) @ condensed(wide).T, wide @ wide.T)
-    assert torch.equal(condensed(wide[:, :3]), wide[:, :3])
+    assert condense(wide).shape == (5, 5)
+    assert torch.allclose(condense(wide) @ condense(wide).T, wide @ wide.T)
+    assert torch.equal(condense(wide[:, :3]), wide[:, :3])
 
 
 def test_representations_are_those_of_all_batches_in_eval_mode():
@@ -123,7 +123,7 @@ def test_a_projected_step_does_not_change_the_outputs_for_inputs_in_the_basis():
     """A linear layer: exactly those outputs stay, and the others move."""
     layer = nn.Linear(8, 3).double()
     old, new = torch.randn(4, 8).double(), torch.randn(5, 8).double()
-    basis = grown_basis(torch.empty(9, 0, dtype=torch.float64), input_columns(layer, old), 1.0)
+    basis = grow_basis(torch.empty(9, 0, dtype=torch.float64), input_columns(layer, old), 1.0)
     assert basis.shape == (9, 4)
     before = layer(old).detach(), layer(new).detach()
     functional.cross_entropy(layer(new), torch.tensor([0, 1, 2, 0, 1])).backward()
@@ -146,7 +146,7 @@ def test_a_complete_basis_leaves_exactly_nothing():
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 @pytest.mark.parametrize("scenario", ["domain", "class"])
 def test_the_second_task_leaves_the_network_as_it_was_on_the_first(model, scenario):
-    """What the inputs in the basis give cannot change in any layer, momentum or not; the threshold keeps all of it."""
+    """The output for inputs in the basis cannot change in any layer, momentum or not; the threshold keeps all of it."""
     tasks = stream(scenario, model)
     # So few examples that their inputs do not fill the space of any layer.
     run = method("gpm", tasks, {"threshold": 1.0}, model=model, momentum=0.9)

@@ -19,7 +19,7 @@ from tests.methods.laboratory import (
 )
 
 
-def stored(run, layer=None) -> torch.Tensor:
+def stored_directions(run, layer=None) -> torch.Tensor:
     """The unit directions held (dense), as rows over all parameters of a layer, or of the model."""
     layers = {held.name: held.memory for held in run.optimizer.gate.layers}
     memory = layers[layer or "model"]
@@ -45,7 +45,7 @@ def test_every_step_is_orthogonal_to_every_stored_direction(target, scenario, mo
         if event[0] == "step" and event[1] > 0:
             update = gradient(run.model)
             assert update.norm() > 1e-6
-            assert (stored(run) @ update).abs().max() <= 1e-5 * update.norm()
+            assert (stored_directions(run) @ update).abs().max() <= 1e-5 * update.norm()
             checked += 1
     assert checked == 10
     assert run.decisions["model"] == {"accept": 5, "project": 10, "discard": 0, "zero": 0}
@@ -68,7 +68,7 @@ def test_what_is_stored(target, size, scenario):
     run = method("ogd", tasks, {"target": target, "directions": 40 // size})
     second = events(tasks)[7:]
     play(run, events(tasks)[:7])
-    held = stored(run)
+    held = stored_directions(run)
     assert len(held) == 40 // size
     if target == "loss":
         return
@@ -78,7 +78,7 @@ def test_what_is_stored(target, size, scenario):
         value = objective(target, run, x, y, tasks.tasks[1].outputs)
         vector = torch.cat([g.flatten() for g in torch.autograd.grad(value, list(run.model.parameters()))])
         expected.append(vector / vector.norm())
-    cosines = stored(run)[40:] @ torch.stack(expected).T
+    cosines = stored_directions(run)[40:] @ torch.stack(expected).T
     assert torch.allclose(cosines.max(0).values, torch.ones(40), atol=1e-4)
     assert torch.allclose(cosines.max(1).values, torch.ones(40), atol=1e-4)
 
@@ -91,7 +91,7 @@ def test_the_loss_of_whole_batches_is_stored():
     x, y = next(tasks.tasks[0].train.batches(40))
     value = objective("loss", run, x, y, tasks.tasks[0].outputs)
     vector = torch.cat([g.flatten() for g in torch.autograd.grad(value, list(run.model.parameters()))])
-    assert torch.allclose(stored(run)[0], vector / vector.norm(), atol=1e-5)
+    assert torch.allclose(stored_directions(run)[0], vector / vector.norm(), atol=1e-5)
 
 
 def test_without_a_capacity_the_memory_grows_by_the_directions_of_every_task():
@@ -99,7 +99,7 @@ def test_without_a_capacity_the_memory_grows_by_the_directions_of_every_task():
     run = method("ogd", tasks, {"directions": 7})
     play(run, events(tasks))
     parameters = 12 * 10 + 10 + 10 * 2 + 2
-    assert len(stored(run)) == 21
+    assert len(stored_directions(run)) == 21
     assert run.memory_bytes == 21 * parameters * 4
 
 
@@ -109,7 +109,7 @@ def test_without_a_number_every_batch_or_every_example_is_stored(target, a_task)
     run = method("ogd", tasks, {"directions": None, "target": target})
     assert run.directions == 0
     play(run, events(tasks))
-    assert run.directions == len(stored(run)) == 3 * a_task
+    assert run.directions == len(stored_directions(run)) == 3 * a_task
     assert run.memory_bytes == 3 * a_task * 152 * 4
 
 
@@ -137,7 +137,7 @@ def test_by_layer_every_layer_is_orthogonal_to_its_own():
     play(run, events(tasks)[:10])
     for name, module in (("hidden1", run.model.hidden1), ("classifier", run.model.classifier)):
         update = gradient(module)
-        assert (stored(run, name) @ update).abs().max() <= 1e-5 * update.norm() + 1e-9
+        assert (stored_directions(run, name) @ update).abs().max() <= 1e-5 * update.norm() + 1e-9
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)

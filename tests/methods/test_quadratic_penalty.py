@@ -4,15 +4,15 @@ from scipy.optimize import minimize_scalar
 
 from sfao.methods.quadratic_penalty import QuadraticPenalty, largest_stable_curvature, steady_step
 from sfao.optim.descent import Descent
-from tests.methods.short_runs import training
+from tests.methods.short_runs import make_training
 
 
 def parameters(*shapes):
     return [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
 
 
-def anchored(tasks=3, step_size=0.1):
-    """A penalty of several tasks, and what it was made of: (weights, anchors) of every task."""
+def make_penalty(tasks=3, step_size=0.1):
+    """A penalty of several tasks, and its parts: (weights, anchors) of every task."""
     theta = parameters((3, 2), (4,))
     penalty, made = QuadraticPenalty(theta, step_size), []
     for _ in range(tasks):
@@ -38,7 +38,7 @@ def written_out(theta, made):
 
 
 def test_the_gradient_is_that_of_the_separate_penalties():
-    theta, penalty, made = anchored()
+    theta, penalty, made = make_penalty()
     expected = torch.autograd.grad(written_out(theta, made), theta)
     for p in theta:
         p.grad = torch.ones_like(p)
@@ -49,18 +49,19 @@ def test_the_gradient_is_that_of_the_separate_penalties():
 
 
 def test_the_value_differs_from_the_separate_penalties_by_a_constant():
-    theta, penalty, made = anchored()
+    theta, penalty, made = make_penalty()
     constants = []
     for _ in range(3):
         move(theta)
-        constants.append(float(written_out(theta, made).detach()) - penalty.value())
+        joined = written_out(theta, [(penalty.weights, penalty.anchors)])
+        constants.append(float((written_out(theta, made) - joined).detach()))
     assert constants[0] == pytest.approx(constants[1])
     assert constants[0] == pytest.approx(constants[2])
     assert constants[0] > 0
 
 
 def test_the_proximal_step_is_the_minimiser():
-    theta, penalty, made = anchored(step_size=0.7)
+    theta, penalty, made = make_penalty(step_size=0.7)
     half = theta[1].detach().clone()
     penalty.minimise()
     for i, start in enumerate(half.tolist()):
@@ -101,7 +102,7 @@ def test_no_weight_means_no_pull():
 )
 def test_both_steps_rest_where_loss_and_penalty_balance(momentum, form, expected):
     """Loss (theta - 1)^2 / 2, penalty 3/2 theta^2: the least is at 1/4, whatever the momentum."""
-    setting = training(momentum=momentum, momentum_form=form)
+    setting = make_training(momentum=momentum, momentum_form=form)
     assert steady_step(setting) == pytest.approx(expected)
     theta = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     penalty = QuadraticPenalty([theta], steady_step(setting))
@@ -116,7 +117,7 @@ def test_both_steps_rest_where_loss_and_penalty_balance(momentum, form, expected
 
 @pytest.mark.parametrize(("momentum", "form"), [(0.0, "ema"), (0.9, "ema"), (0.9, "heavy_ball"), (0.5, "heavy_ball")])
 def test_the_bound_separates_what_converges_from_what_diverges(momentum, form):
-    bound = largest_stable_curvature(training(lr=0.1, momentum=momentum, momentum_form=form))
+    bound = largest_stable_curvature(make_training(lr=0.1, momentum=momentum, momentum_form=form))
     ends = []
     for curvature in (0.98 * bound, 1.02 * bound):
         theta = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Plain descent, and the fresh model a task of the paper's released CIFAR notebooks."""
+"""Plain descent, and the fresh model per task of the paper's released CIFAR notebooks."""
 
 from dataclasses import replace
 

@@ -9,8 +9,8 @@ from tests.methods.short_runs import (
     events,
     learn,
     make,
+    make_training,
     stream,
-    training,
     way_from_the_first_task,
     weights,
 )
@@ -26,7 +26,7 @@ class Quadratic(SI):
 def quadratic(strength=1.0, step="proximal", lr=0.25):
     model = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(model.weight)
-    return Quadratic(model, training(lr=lr), SIOptions(strength=strength, step=step, damping=0.5))
+    return Quadratic(model, make_training(lr=lr), SIOptions(strength=strength, step=step, damping=0.5))
 
 
 @pytest.mark.parametrize("step", ["proximal", "gradient"])

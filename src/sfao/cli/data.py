@@ -104,12 +104,10 @@ def verify(
 
 def _check_name(name: str) -> None:
     from sfao.data.sets import get_description
-    from sfao.experiment.errors import ConfigError
+    from sfao.experiment.errors import ConfigError, reraise_as
 
-    try:
+    with reraise_as(ConfigError):
         get_description(name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> None:

@@ -36,15 +36,17 @@ def estimate(
     with spoken_errors(debug):
         import torch
 
-        from sfao.cost.asked import as_config_error, setting, shaped
+        from sfao.cost.asked import setting, shaped
         from sfao.cost.estimate import chosen_holding
         from sfao.cost.estimate import estimate as predict
+        from sfao.experiment.errors import ConfigError, reraise_as
 
         given = {"storage": storage, "rank": rank, "memory_dtype": memory_dtype}
         options: Any = {name: value for name, value in given.items() if value is not None}
         options |= {"capacity": capacity, "samples": samples}
         subject = shaped(model, input_shape, classes)
-        as_config_error(lambda: chosen_holding(subject, options, memory_budget))
+        with reraise_as(ConfigError):
+            chosen_holding(subject, options, memory_budget)
         trained = setting(device, batch_size)
         if threads:
             torch.set_num_threads(threads)

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sfao.experiment.compare import places
+from sfao.experiment.compare import jobs_by_folder
 from sfao.experiment.pool import Event, Skipped, Watch
 from sfao.experiment.record import Record
 from sfao.experiment.run import Update
@@ -80,7 +80,7 @@ def progress(update: Update) -> str:
     total = sum(update.decisions.values())
     rates = [f"{name} {count / total:.0%}" for name, count in update.decisions.items() if count]
     where = f"task {update.task + 1}/{update.tasks} epoch {update.epoch + 1}/{update.epochs}"
-    return "  ".join([where, f"{update.steps_a_second:.0f} it/s", *rates])
+    return "  ".join([where, f"{update.steps_per_second:.0f} it/s", *rates])
 
 
 def ending(record: Record) -> str:
@@ -93,7 +93,7 @@ def ending(record: Record) -> str:
 def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
     """A screen that is kept up to date on a terminal; elsewhere, a line whenever a run ends."""
     console = Console(stderr=True)
-    several = len(places(jobs)) > 1
+    several = len(jobs_by_folder(jobs)) > 1
     lines = {job.folder: Line(job, job.folder.parent.name if several else "") for job in jobs}
 
     def hear(job: Job, event: Event) -> None:

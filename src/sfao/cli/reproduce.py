@@ -127,29 +127,25 @@ class _Wanted:
 
 def _checked_names(asked: list[str]) -> list[str]:
     from sfao.checks import check_choice
-    from sfao.experiment.errors import ConfigError
+    from sfao.experiment.errors import ConfigError, reraise_as
     from sfao.reproduction.protocol import names
 
     known = names()
     for name in asked:
-        try:
+        with reraise_as(ConfigError):
             check_choice("name", name, (*known, ALL))
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
     return list(known) if ALL in asked else list(dict.fromkeys(asked))
 
 
 def _checked_preset(preset: str | None, as_released: bool) -> str:
     from sfao.checks import check_choice
-    from sfao.experiment.errors import ConfigError
+    from sfao.experiment.errors import ConfigError, reraise_as
     from sfao.reproduction.protocol import PRESETS
 
     if preset is None:
         return "released" if as_released else "paper"
-    try:
+    with reraise_as(ConfigError):
         check_choice("preset", preset, PRESETS)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     if as_released and preset != "released":
         raise ConfigError(f"`--as-released` takes the released preset, got {preset!r}")
     return preset
@@ -171,9 +167,9 @@ def _checked_fraction(fraction: float | None, quick: bool) -> float:
 def _do(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
     """All records, those that were there included; the others done in view of the user."""
     from sfao.cli.live import live_lines
-    from sfao.experiment.compare import compare, places
+    from sfao.experiment.compare import compare, jobs_by_folder
 
-    records, left = list(plan.done), places(plan.left)
+    records, left = list(plan.done), jobs_by_folder(plan.left)
     if not silent:
         for place, jobs in left.items():
             typer.echo(f"{place}: {len(jobs)} runs to do", err=True)

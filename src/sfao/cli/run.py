@@ -129,7 +129,7 @@ def progress_bar(shown: bool) -> "Iterator[Reporter]":
                 description=f"task {update.task + 1}/{update.tasks} epoch {update.epoch + 1}/{update.epochs}",
                 total=update.steps,
                 completed=update.step,
-                live=f"{update.steps_a_second:.0f} it/s  loss {update.loss:.3f}  {rates}",
+                live=f"{update.steps_per_second:.0f} it/s  loss {update.loss:.3f}  {rates}",
             )
 
         yield report

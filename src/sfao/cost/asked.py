@@ -9,7 +9,7 @@ from sfao.checks import check_choice
 from sfao.cost.cases import DECISIONS, SUBJECTS, Subject
 from sfao.cost.training import AUTOCAST, COMPILED, Setting
 from sfao.experiment.device import usable_device
-from sfao.experiment.errors import ConfigError
+from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.gating.budget import parse_bytes
 from sfao.gating.options import CHOICES
 
@@ -32,7 +32,8 @@ def chosen(name: str, text: str) -> tuple[str, ...]:
 
 
 def one_of(name: str, value: str) -> str:
-    as_config_error(lambda: check_choice(name, value, KNOWN[name]))
+    with reraise_as(ConfigError):
+        check_choice(name, value, KNOWN[name])
     return value
 
 
@@ -57,7 +58,8 @@ def setting(
 ) -> Setting:
     if autocast is not None:
         one_of("autocast", autocast)
-    usable = as_config_error(lambda: usable_device(device))
+    with reraise_as(ConfigError):
+        usable = usable_device(device)
     if usable.type not in ("cpu", "cuda"):
         raise ConfigError(f"`device` must be cpu or cuda, got {device!r}")
     if graph and usable.type != "cuda":
@@ -86,15 +88,9 @@ def shaped(model: str, input_shape: str | None, classes: int) -> Subject:
         raise ConfigError(f"`input` must be channels x height x width, such as 3x32x32, got {input_shape!r}")
     shape = tuple(int(part) for part in parts)
     made = Subject(usual.builder, shape, usual.sizes, classes)
-    as_config_error(made.outline)  # models check their input themselves
+    with reraise_as(ConfigError):
+        made.outline()  # models check their input themselves
     return made
-
-
-def as_config_error(check: Callable[[], Value]) -> Value:
-    try:
-        return check()
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _count(name: str, part: str, text: str) -> int:

@@ -1,1 +1,1 @@
-"""Runs: configured, trained, evaluated, interrupted, resumed and recorded."""
+"""Everything about a run: its configuration, training, evaluation, interruption, resumption and record."""

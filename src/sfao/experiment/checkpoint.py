@@ -15,53 +15,53 @@ LATEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
-    """Save a state; the one saved before is kept until the next."""
+    """Save a state, and keep the one saved before it."""
     latest, previous = folder / LATEST, folder / PREVIOUS
     # Packed first: a full disk is then an OSError that says so, where torch.save hides it behind one of its own.
-    data = _packed(_sealed(state))
+    data = _pack(_seal(state))
     if latest.exists():
         os.replace(latest, previous)
     write_atomically(latest, data)
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedCheckpoint:
     state: dict[str, Any]
-    #: What was damaged, in words; empty when the latest checkpoint was good.
+    #: The damage that was found, in words; empty when the latest checkpoint was good.
     notice: str = ""
 
 
-def load_checkpoint(folder: Path) -> Loaded | None:
-    """The latest state that can be read, or None when there is none at all."""
+def load_checkpoint(folder: Path) -> LoadedCheckpoint | None:
+    """Return the latest state that can be read, or None when there is no checkpoint at all."""
     notices: list[str] = []
     for name in (LATEST, PREVIOUS):
         path = folder / name
         if not path.exists():
             continue
         try:
-            state = _unsealed(torch.load(path, weights_only=True))
-            return Loaded(state, "; ".join([*notices, f"went on from {name}"]) if notices else "")
+            state = _unseal(torch.load(path, weights_only=True))
+            return LoadedCheckpoint(state, "; ".join([*notices, f"went on from {name}"]) if notices else "")
         except Exception as error:  # a damaged zip fails in many ways
             notices.append(f"{name} is damaged ({type(error).__name__})")
     if notices:
-        return Loaded({}, "; ".join([*notices, "starting over"]))
+        return LoadedCheckpoint({}, "; ".join([*notices, "starting over"]))
     return None
 
 
-def checkpoint_data(folder: Path) -> dict[str, Any] | None:
-    """Which data the state that would be loaded is of, told without loading it; None when that cannot be told."""
+def read_checkpoint_data(folder: Path) -> dict[str, Any] | None:
+    """Return the description of the data that the latest state is of, without loading the state; None if unknown."""
     for name in (LATEST, PREVIOUS):
         try:
             data: dict[str, Any] | None = torch.load(folder / name, weights_only=True, mmap=True).get("data")
-        except Exception:  # not there, or damaged in one of many ways
+        except Exception:  # missing, or damaged in one of many ways
             continue
         return data
     return None
 
 
-def _sealed(state: dict[str, Any]) -> dict[str, Any]:
-    """The state as bytes beside their digest: torch.load alone does not notice a flipped bit in a tensor."""
-    data = _packed(state)
+def _seal(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state as bytes beside their digest: torch.load alone does not notice a flipped bit in a tensor."""
+    data = _pack(state)
     return {
         "sha256": sha256(data).hexdigest(),
         "data": state.get("data"),
@@ -69,13 +69,13 @@ def _sealed(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _packed(state: dict[str, Any]) -> bytes:
+def _pack(state: dict[str, Any]) -> bytes:
     packed = io.BytesIO()
     torch.save(state, packed)
     return packed.getvalue()
 
 
-def _unsealed(sealed: dict[str, Any]) -> dict[str, Any]:
+def _unseal(sealed: dict[str, Any]) -> dict[str, Any]:
     data = sealed["state"].numpy().tobytes()
     if sha256(data).hexdigest() != sealed["sha256"]:
         raise ValueError("the digest differs")

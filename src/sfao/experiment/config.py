@@ -1,4 +1,4 @@
-"""What a run is: every setting, its default and its rule."""
+"""The configuration of a run: every setting, its default and its rule."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +8,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sfao.checks import check_choice, check_names
-from sfao.experiment.errors import ConfigError
-from sfao.experiment.explaining import explained
+from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.presets import RECOMMENDED, preset_names, preset_settings
+from sfao.experiment.setting_errors import explain_error
 from sfao.experiment.yaml_lines import repeated_key
 from sfao.methods import METHODS, MethodOptions, Training
 from sfao.models import MODELS, size_options
@@ -18,7 +18,7 @@ from sfao.streams.suite import BENCHMARKS
 
 
 class ModelConfig(BaseModel):
-    """A model by name; whatever else is given are its sizes."""
+    """A model by name; all other fields are its sizes."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -29,7 +29,7 @@ class ModelConfig(BaseModel):
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
-    def _known(self) -> "ModelConfig":
+    def _check_sizes(self) -> "ModelConfig":
         check_choice("model.name", self.name, tuple(MODELS))
         check_names(self.sizes, size_options(self.name))
         return self
@@ -46,7 +46,7 @@ class RunConfig(BaseModel):
     scenario: Literal["domain", "task", "class"] = "domain"
     tasks: int | None = Field(None, ge=1)
     order: str | list[int] | None = None
-    #: How much of every class's training examples there is to learn from.
+    #: The share of every class's training examples that is used.
     fraction: float = Field(1.0, gt=0, le=1)
     validation: float = Field(0.0, ge=0, lt=1)
     evaluate: Literal["test", "validation"] = "test"
@@ -61,7 +61,7 @@ class RunConfig(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _consistent(self) -> "RunConfig":
+    def _check_choices(self) -> "RunConfig":
         check_choice("benchmark", self.benchmark, tuple(BENCHMARKS))
         check_choice("method", self.method, tuple(METHODS))
         if self.evaluate == "validation" and self.validation == 0:
@@ -70,7 +70,7 @@ class RunConfig(BaseModel):
 
     @property
     def training(self) -> Training:
-        names = ("lr", "momentum", "momentum_form", "weight_decay", "batch_size", "epochs", "seed")
+        names = ("lr", "momentum", "momentum_form", "weight_decay", "batch_size", "seed")
         return Training(**{name: getattr(self, name) for name in names})
 
     @property
@@ -87,7 +87,10 @@ def configure(
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The settings of the benchmark, overridden by the preset, by the file, by `settings` (dotted names)."""
+    """Return the configuration of a run.
+
+    The settings of the benchmark are overridden by the preset, then by the file, then by `settings` (dotted names).
+    """
     _check_name("benchmark", benchmark, tuple(BENCHMARKS))
     _check_name("method", method, tuple(METHODS))
     _check_name("preset", preset, preset_names())
@@ -99,30 +102,31 @@ def configure(
         merge(values, read_yaml(file))
     asked: dict[str, Any] = {}
     for name, value in (settings or {}).items():
-        merge(asked, nested(name, value))
+        merge(asked, nest(name, value))
     merge(values, asked)  # together, so that the name of a model may come after its sizes
     for name, said in (("benchmark", benchmark), ("method", method), ("seed", seed)):
         if values[name] != said:
             raise ConfigError(f"`{name}` must be left to the command, which says {said!r}, got {values[name]!r}")
-    return checked(values, file)
+    return make_config(values, file)
 
 
-def checked(values: Mapping[str, Any], file: Path | None = None) -> RunConfig:
-    """A configuration of these values, or a ConfigError that names the field (and its line in the file)."""
+def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfig:
+    """Return the configuration with these values, or raise a ConfigError that names the field and its line."""
     try:
         config = RunConfig(**values)
     except ValidationError as error:
-        raise ConfigError(explained(error, values, file, (), tuple(RunConfig.model_fields))) from error
+        raise ConfigError(explain_error(error, values, file, (), tuple(RunConfig.model_fields))) from error
     try:
         options = config.method_options
     except ValidationError as error:
         known = tuple(METHODS[config.method].Options.model_fields)
-        raise ConfigError(explained(error, config.options, file, ("options",), known)) from error
-    # As YAML and JSON hold them, lists for tuples: what is read back must be equal.
+        raise ConfigError(explain_error(error, config.options, file, ("options",), known)) from error
+    # Lists for tuples, as in YAML and JSON: a configuration that is read back must be equal.
     return config.model_copy(update={"options": options.model_dump(mode="json")})
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
+    """Return the settings in a file, or raise a ConfigError that names the file and the rule it breaks."""
     try:
         text = file.read_text()
         values, repeated = yaml.safe_load(text), repeated_key(text)
@@ -142,7 +146,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """`model.hidden=784` as a dotted name and a YAML value."""
+    """Split `model.hidden=784` into a dotted name and a YAML value."""
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise ConfigError(f"`--set` must be name=value, got {text!r}")
@@ -155,15 +159,16 @@ def parse_setting(text: str) -> tuple[str, Any]:
     return name.strip(), found
 
 
-def nested(name: str, value: Any) -> dict[str, Any]:
+def nest(name: str, value: Any) -> dict[str, Any]:
+    """Turn a dotted name and its value into nested mappings."""
     head, _, rest = name.partition(".")
-    return {head: nested(rest, value) if rest else value}
+    return {head: nest(rest, value) if rest else value}
 
 
 def merge(base: dict[str, Any], other: Mapping[str, Any]) -> None:
-    """Override what `base` holds by what `other` holds, deep in nested mappings.
+    """Override the values in `base` by those in `other`, in nested mappings too.
 
-    Another model by name leaves the sizes of the one before behind.
+    A different model name drops the sizes of the previous model.
     """
     for name, value in other.items():
         known = base.get(name)
@@ -176,7 +181,5 @@ def merge(base: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    try:
+    with reraise_as(ConfigError):
         check_choice(name, value, known)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error

@@ -1,4 +1,7 @@
-"""What can be wrong with a run before it starts, and how it can end early."""
+"""Errors of a run: settings and folders that are refused before it starts, and its early ends."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class ConfigError(ValueError):
@@ -10,8 +13,17 @@ class FolderError(RuntimeError):
 
 
 class Diverged(Exception):  # noqa: N818, it names what happened
-    """Losses or outputs are no numbers any more."""
+    """Losses or outputs are no longer finite numbers."""
 
 
 class Interrupted(Exception):  # noqa: N818, it is no error
     """The run was asked to stop, and its state is saved: exit code 130."""
+
+
+@contextmanager
+def reraise_as(kind: type[Exception], prefix: str = "") -> Iterator[None]:
+    """Turn a ValueError into another error with the same message, after `prefix`."""
+    try:
+        yield
+    except ValueError as error:
+        raise kind(f"{prefix}{error}") from error

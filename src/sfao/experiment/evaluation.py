@@ -11,19 +11,19 @@ BATCH = 1000
 
 
 @torch.no_grad()
-def accuracies(model: nn.Module, stream: Stream, on: str, device: torch.device) -> list[float]:
-    """The accuracy of every task, those still to come included, on its `test` or `validation` part.
+def evaluate(model: nn.Module, stream: Stream, on: str, device: torch.device) -> list[float]:
+    """Return the accuracy on the `test` or `validation` part of every task, future tasks included.
 
-    Raises Diverged when the model gives outputs that are no numbers: of these, argmax would pick one all the same.
+    Raises Diverged when an output is not finite, because argmax would return a class nevertheless.
     """
     was_training = model.training
     model.eval()
-    found = [_accuracy(model, task, _choose_images(task, on), device) for task in stream]
+    found = [_measure_accuracy(model, task, _choose_images(task, on), device) for task in stream]
     model.train(was_training)
     return found
 
 
-def _accuracy(model: nn.Module, task: Task, images: LabelledImages, device: torch.device) -> float:
+def _measure_accuracy(model: nn.Module, task: Task, images: LabelledImages, device: torch.device) -> float:
     correct = torch.zeros((), dtype=torch.int64, device=device)
     finite = torch.ones((), dtype=torch.bool, device=device)
     for inputs, targets in images.batches(BATCH, device=device):

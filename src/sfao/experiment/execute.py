@@ -1,4 +1,4 @@
-"""A run from its configuration to its record."""
+"""One run, from its configuration to its record."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from sfao.data.dataset import Dataset, load_dataset
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError
-from sfao.experiment.folder import check_same_data, occupied
-from sfao.experiment.record import Record, describe
+from sfao.experiment.folder import check_same_data, occupy
+from sfao.experiment.record import Record, describe_dataset
 from sfao.experiment.run import CHECKPOINT_SECONDS, Report, Run
 from sfao.streams.suite import BENCHMARKS
 
@@ -23,22 +23,22 @@ def execute(
     stopping: Callable[[], bool] = lambda: False,
     skipping: Callable[[], None] = lambda: None,
 ) -> Record:
-    """Do the run in its folder, or go on with it, or return the record it left when it was done.
+    """Run, or resume, the configured run in its folder, and return its record.
 
-    `skipping` is called when there is nothing left to run.
+    A run that is finished already is not repeated: `skipping` is called, and its record returned.
     """
     dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
     run = set_up(config, dataset, folder, checkpoint_seconds)
-    with occupied(folder, config, resume=resume) as finished:
+    with occupy(folder, config, resume=resume) as finished:
         if finished is None:
             return run.execute(report, stopping)
-        check_same_data(folder, finished.data, describe(run.dataset))
+        check_same_data(folder, finished.data, describe_dataset(run.dataset))
         skipping()
         return finished
 
 
 def set_up(config: RunConfig, dataset: Dataset, folder: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Run:
-    """The run, ready to begin: some settings are only wrong together with data, model and device."""
+    """Return the run, ready to start: some settings are only wrong together with data, model and device."""
     try:
         return Run(config, dataset, folder, checkpoint_seconds)
     except (ValueError, RuntimeError, TypeError) as error:  # too many tasks for the classes, too large a model

@@ -9,10 +9,10 @@ from typing import Any
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside the path, flush to the disk, then rename: whoever reads sees the old file or the new one."""
+    """Write beside the path, flush to the disk, then rename: a reader sees the old file or the new one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with named_errors(path):
+        with name_file_in_errors(path):
             with open(beside, "wb") as file:
                 file.write(data)
                 file.flush()
@@ -23,8 +23,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Errors that name the file: opening one does, but writing into a full disk does not."""
+def name_file_in_errors(path: Path) -> Iterator[None]:
+    """Add the file to an OSError that lacks it: opening a file names it, writing to a full disk does not."""
     try:
         yield
     except OSError as error:

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from sfao.experiment.checkpoint import LATEST, PREVIOUS
 from sfao.experiment.config import RunConfig, read_yaml
-from sfao.experiment.errors import FolderError
+from sfao.experiment.errors import FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.experiment.record import RECORD, Record, load_record
 
@@ -18,29 +18,28 @@ CONFIG, LOCK = "config.yaml", ".lock"
 
 
 @contextmanager
-def occupied(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Record | None]:
-    """Hold the folder for this run; yields the record if the run is finished already.
+def occupy(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Record | None]:
+    """Lock the folder for this run; yield the record if the run is finished already.
 
-    A FolderError when another process holds it, when it holds a different run, or when it holds an unfinished
-    one and `resume` was not asked for. Nothing is written into a folder that is refused. A run that failed is
-    done again.
+    Raises a FolderError when another process holds the lock, when the folder contains a different run, or an
+    unfinished one without `resume`. Nothing is written into a folder that is refused. A run that failed is repeated.
     """
     check_free(folder)
     check_folder(folder, config, resume=resume)
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with lock_folder(folder):
         check_folder(folder, config, resume=resume)
         write_text(folder / CONFIG, yaml.safe_dump(config.model_dump(), sort_keys=False))
-        for begun in folder.glob(".*.part"):  # by a process that was killed while it wrote
+        for begun in folder.glob(".*.part"):  # left by a process that was killed while writing
             begun.unlink()
         finished = finished_record(folder)
-        if finished is None:  # what failed goes on from its checkpoint if it left one
+        if finished is None:  # a failed run resumes from its checkpoint if there is one
             (folder / RECORD).unlink(missing_ok=True)
         yield finished
 
 
 @contextmanager
-def locked(folder: Path, doing: str = "running") -> Iterator[None]:
+def lock_folder(folder: Path, doing: str = "running") -> Iterator[None]:
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -53,28 +52,26 @@ def locked(folder: Path, doing: str = "running") -> Iterator[None]:
 
 
 def check_free(folder: Path, doing: str = "running") -> None:
-    """Refuse a folder in which another process is running, before anything else is said of what it holds."""
+    """Refuse a folder in which another process is running; checked first, as its content may still change."""
     if (folder / LOCK).exists():
-        with locked(folder, doing):
+        with lock_folder(folder, doing):
             pass
 
 
 def finished_record(folder: Path) -> Record | None:
-    """The record of a run that ended, well or diverged; None when it failed, or left none."""
+    """Return the record of a run that is done or diverged; None when it failed or left no record."""
     if not (folder / RECORD).exists():
         return None
-    try:
+    with reraise_as(FolderError):
         record = load_record(folder)
-    except ValueError as error:
-        raise FolderError(str(error)) from error
     return None if record.status == "failed" else record
 
 
 def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
-    """Refuse a folder that this run must not be done in; nothing is written."""
+    """Refuse a folder that contains anything but this run; nothing is written."""
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {folder}")
-    # Hidden files are the lock, and what a killed process had begun to write.
+    # Hidden files are the lock and the unfinished files of a killed process.
     if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
         return
     if not (folder / CONFIG).exists():
@@ -95,7 +92,7 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
 
 
 def check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with other data, or to take results on other data for results on this."""
+    """Refuse to resume a run on other data, and to reuse results on other data."""
     if held != wanted:
         raise FolderError(
             f"`out` must be new or hold a run on the same data, but {folder} holds one on {held.get('train')} training "

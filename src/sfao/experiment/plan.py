@@ -1,17 +1,17 @@
-"""Which runs a comparison consists of: methods x seeds, configured so that every mistake is found at once."""
+"""The runs of a comparison: methods x seeds, all configured before the first one starts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sfao.checks import check_choice
-from sfao.experiment.config import RunConfig, configure
-from sfao.experiment.errors import ConfigError
+from sfao.experiment.config import configure
+from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.presets import RECOMMENDED
 from sfao.experiment.worker import Job
 from sfao.methods import METHODS
 
-#: Seeds that a number alone may ask for; more is a seed that was meant as one.
+#: The largest count of seeds; a larger number was probably meant as a single seed.
 MOST_SEEDS = 1000
 
 
@@ -25,30 +25,34 @@ def plan(
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """A job for every method and seed, in `out/METHOD-SEED`; a ConfigError for the first setting that is wrong.
+    """Return one job per method and seed, in `out/METHOD-SEED`; raise a ConfigError for the first wrong setting.
 
-    `settings` are dotted names; one that starts with a method and a colon is for that method alone.
+    `settings` are dotted names; one that starts with a method and a colon applies to that method alone.
     """
     _check_list("methods", methods)
     _check_list("seeds", seeds)
     for method in methods:
-        _check_choice("methods", method, tuple(METHODS))
+        with reraise_as(ConfigError):
+            check_choice("methods", method, tuple(METHODS))
     shared, own = _by_method(settings or {}, methods)
     jobs = []
     for method in methods:
         for seed in seeds:
-            config = _configured(benchmark, method, seed, preset, file, {**shared, **own[method]})
+            with reraise_as(ConfigError, f"{method}: "):
+                config = configure(
+                    benchmark, method, seed=seed, preset=preset, file=file, settings={**shared, **own[method]}
+                )
             jobs.append(Job(config, out / f"{method}-{seed}"))
     return jobs
 
 
 def parse_methods(text: str) -> list[str]:
-    """`sgd,ewc` as names."""
+    """Split `sgd,ewc` into names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`5` is how many (0 to 4), `3,7` is which; a single one is `3,`."""
+    """Return the seeds: `5` means 0 to 4, `3,7` these two, and `3,` this one."""
     parts = [part.strip() for part in text.split(",")]
     numbers = [int(part) for part in parts if part.isdecimal()]
     given = [part for part in parts if part]
@@ -65,26 +69,18 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Settings for all, and {method: settings for it alone}."""
+    """Split settings into those for all methods and {method: those for it alone}."""
     shared: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {method: {} for method in methods}
     for text, value in settings.items():
         method, colon, name = text.rpartition(":")
         if colon:
-            _check_choice(f"{text}: the method", method, tuple(methods))
+            with reraise_as(ConfigError):
+                check_choice(f"{text}: the method", method, tuple(methods))
             own[method][name] = value
         else:
             shared[name] = value
     return shared, own
-
-
-def _configured(
-    benchmark: str, method: str, seed: int, preset: str, file: Path | None, settings: Mapping[str, Any]
-) -> RunConfig:
-    try:
-        return configure(benchmark, method, seed=seed, preset=preset, file=file, settings=settings)
-    except ConfigError as error:
-        raise ConfigError(f"{method}: {error}") from error
 
 
 def _check_list(name: str, values: Sequence[object]) -> None:
@@ -93,10 +89,3 @@ def _check_list(name: str, values: Sequence[object]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise ConfigError(f"`{name}` must name each one once, got {value!r} twice")
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    try:
-        check_choice(name, value, known)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error

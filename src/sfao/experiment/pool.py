@@ -1,4 +1,4 @@
-"""Many runs at once, in processes that can die without harm to each other."""
+"""Many runs at once, in processes whose deaths do not affect each other."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ class Skipped:
     record: Record
 
 
-#: What the watcher of a pool hears of a run; the last is its record, or why there is none.
+#: Events of a run that a pool reports; the last is its record or its failure.
 Event = Begun | Update | Skipped | Record | Failure
 Watch = Callable[[Job, Event], None]
 
@@ -50,10 +50,10 @@ def run_all(
     watch: Watch = lambda job, event: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[Record | Failure]:
-    """Do all the jobs, `workers` at a time (as many as the cores allow), each on `threads` threads.
+    """Run all the jobs, `workers` at a time (by default as many as the cores allow), each on `threads` threads.
 
-    A run that fails, or whose process dies, gives a Failure in its place, and the others go on. When `stopping`
-    says so, the runs save their state and Interrupted is raised.
+    A run that fails, or whose process dies, returns a Failure in its place, and the others continue. When `stopping`
+    returns True, the runs save their state and Interrupted is raised.
     """
     pool = _Pool(jobs, threads, data_root, resume, watch, stopping)
     try:
@@ -80,7 +80,7 @@ class _Worker:
 
 
 class _Pool:
-    """The workers and what they are doing: a worker without a job left is let go."""
+    """The workers and their jobs; a worker is dismissed when no job is left."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Pool:
         _tell(worker, Assignment(self.jobs[worker.job], self.data_root, self.resume))
 
     def listen(self, seconds: float) -> None:
-        """Handle what the workers have to tell within this time."""
+        """Handle the messages that arrive from workers within this time."""
         ready = wait([worker.pipe for worker in self.busy], timeout=seconds)
         for worker in [worker for worker in self.busy if worker.pipe in ready]:
             self._hear(worker)
@@ -119,7 +119,7 @@ class _Pool:
         try:
             message: Message = worker.pipe.recv()
         except (EOFError, OSError):
-            message = _died(worker.process)
+            message = _explain_death(worker.process)
         if isinstance(message, Begun | Update):
             worker.begun = True
             self.watch(self.jobs[worker.job], message)
@@ -152,7 +152,7 @@ class _Pool:
         worker.pipe.close()
 
     def stop(self) -> None:
-        """Ask every run to save its state; those that end in time end well, the others have their last checkpoint."""
+        """Ask every run to save its state; a run that takes too long keeps its last checkpoint."""
         self.listen(0)  # so that it is known who has begun
         for worker in self.busy:
             if worker.begun:
@@ -167,7 +167,7 @@ class _Pool:
                     self._let_go(worker)
 
     def dismiss(self) -> None:
-        """Leave no process behind, however the pool ended."""
+        """End all processes, however the pool ended."""
         for worker in self.busy:
             worker.process.kill()
         for worker in (*self.busy, *self.idle):
@@ -191,7 +191,7 @@ def _still_running(worker: _Worker) -> bool:
         return False
 
 
-def _died(process: SpawnProcess) -> Failure:
+def _explain_death(process: SpawnProcess) -> Failure:
     process.join()
     code = process.exitcode or 0
     if code < 0:
@@ -206,15 +206,15 @@ def _start_worker(threads: int) -> tuple[SpawnProcess, Connection]:
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, threads), daemon=True)
     resource_tracker.ensure_running()  # which would unblock the signals if it had to start below
-    with _signals_held(), _environment(threads):
+    with _hold_signals(), _limit_threads(threads):
         process.start()
     theirs.close()  # so that the end of the worker is the end of the pipe
     return process, ours
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """A child inherits what is blocked: Ctrl-C cannot hit it before it is ready to handle that."""
+def _hold_signals() -> Iterator[None]:
+    """Block signals; a child inherits this, so Ctrl-C cannot reach it before it can handle it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -223,8 +223,8 @@ def _signals_held() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(threads: int) -> Iterator[None]:
-    """The number of threads, where numerical libraries look for it when they are loaded."""
+def _limit_threads(threads: int) -> Iterator[None]:
+    """Set the environment variables from which numerical libraries read their number of threads when loaded."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, str(threads)))

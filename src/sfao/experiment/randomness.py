@@ -1,4 +1,4 @@
-"""Torch's own generators, which dropout draws from and which no layer lets anyone choose."""
+"""Torch's default generators, which dropout draws from: layers accept no other."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ import torch
 from sfao.streams.seeding import make_generator
 
 
-def own_generators(device: torch.device) -> list[torch.Generator]:
-    """Those that a model on this device draws from."""
+def model_generators(device: torch.device) -> list[torch.Generator]:
+    """Return the generators that a model on this device draws from."""
     if device.type != "cuda":
         return [torch.default_generator]
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -17,9 +17,9 @@ def own_generators(device: torch.device) -> list[torch.Generator]:
 
 
 @contextmanager
-def own_randomness(seed: int, device: torch.device) -> Iterator[list[torch.Generator]]:
-    """These generators seeded for a run; afterwards they are as they were before."""
-    generators = own_generators(device)
+def seed_generators(seed: int, device: torch.device) -> Iterator[list[torch.Generator]]:
+    """Seed these generators for a run, and restore their states afterwards."""
+    generators = model_generators(device)
     before = [generator.get_state() for generator in generators]
     for generator in generators:
         generator.manual_seed(make_generator(seed, "layers").initial_seed())

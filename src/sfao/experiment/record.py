@@ -1,4 +1,4 @@
-"""The record: what a run leaves behind."""
+"""The record of a run, and its file."""
 
 import hashlib
 import json
@@ -36,9 +36,9 @@ class Record:
     metrics: dict[str, float] = field(default_factory=dict)
     decisions: dict[str, dict[str, int]] = field(default_factory=dict)
     memory_bytes: int = 0
-    #: Stored directions of methods that hold any, those of the layer that holds most.
+    #: Stored directions in the layer that holds most; 0 for methods that store none.
     directions: int = 0
-    #: Of the model.
+    #: The number of parameters of the model.
     parameters: int = 0
     seconds: float = 0.0
     step_ms: float = 0.0
@@ -49,7 +49,7 @@ class Record:
     data: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    #: When the run ended, ISO 8601 in UTC; empty in records from before there was a date.
+    #: When the run ended, ISO 8601 in UTC; empty in records of older versions.
     finished: str = ""
 
     def save(self, folder: Path) -> None:
@@ -57,43 +57,43 @@ class Record:
 
 
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-#: What must be known of the data, where a record says anything of them.
+#: Required fields of `data`, where it is not empty.
 _DATA = {"name": str, "train": int, "test": int, "complete": bool}
-#: What is counted or timed of a run.
+#: Counts and times.
 _AMOUNTS = ("memory_bytes", "directions", "parameters", "seconds", "step_ms", "steps")
-#: Settings that are read from the configuration of a record, whichever version wrote it.
+#: Settings that other modules read from `config`, whichever version wrote it.
 _SETTINGS: dict[str, type | tuple[type, ...]] = {"fraction": (int, float), "model": dict}
 
 
 def load_record(folder: Path) -> Record:
-    """The record of a run folder; a ValueError that names the file and what is wrong when it cannot be one."""
+    """Return the record in a run folder; raise a ValueError that names the file and the fault when it is damaged."""
     path = folder / RECORD
     try:
         text = path.read_text()
     except UnicodeDecodeError as error:
-        raise _damaged(path, error) from error
+        raise _make_error(path, error) from error
     return read_record(text, str(path))
 
 
 def read_record(text: str, where: str) -> Record:
-    """The record that is written there."""
+    """Return the record in this text; `where` names the text in errors."""
     try:
         record = _RECORD.validate_python(vars(Record(**json.loads(text))))
         _check(record)
     except ValidationError as error:
         first = error.errors()[0]
-        raise _damaged(where, f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
+        raise _make_error(where, f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise _damaged(where, error) from error
+        raise _make_error(where, error) from error
     return record
 
 
-def _damaged(where: object, why: object) -> ValueError:
+def _make_error(where: object, why: object) -> ValueError:
     return ValueError(f"{where} must be the record of a run, but it is damaged: {why}")
 
 
 def _check(record: Record) -> None:
-    """What types alone do not say."""
+    """Check the rules that types alone do not express."""
     if record.status not in STATUSES:
         raise ValueError(f"`status` must be one of {', '.join(STATUSES)}, got {record.status!r}")
     for name, kind in _DATA.items() if record.data else ():
@@ -119,12 +119,12 @@ def _check_metrics(record: Record) -> None:
 
 
 def timestamp() -> str:
-    """As a record has it: ISO 8601 in UTC, to the second."""
+    """Return the time now, ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
-    """Which data the numbers are from: results on a part of it are never to be read as results on all of it."""
+def describe_dataset(dataset: Dataset) -> dict[str, Any]:
+    """Return the description of the data in a record, which tells results on a part of it from those on all of it."""
     return {
         "name": dataset.name,
         "train": len(dataset.train_labels),
@@ -135,7 +135,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """A fingerprint of all parameters and buffers: equal for equal weights, bit for bit."""
+    """Return a fingerprint of all parameters and buffers, equal if and only if they are bit for bit."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
@@ -144,7 +144,7 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def versions(device: str) -> dict[str, str]:
-    """What the numbers were made with."""
+    """Return the versions of software and hardware that a run used."""
     gpu = {"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     return {
         "sfao": version("sfao"),

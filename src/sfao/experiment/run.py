@@ -1,4 +1,4 @@
-"""One run: learn a stream task after task, evaluate after each, survive being stopped anywhere."""
+"""One run: learn a stream task after task, evaluate after each, resume wherever it was stopped."""
 
 import time
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from sfao.data.dataset import Dataset
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
 from sfao.experiment.device import usable_device
+from sfao.experiment.epoch_batches import epoch_batches, steps_per_epoch
 from sfao.experiment.errors import Diverged, Interrupted
-from sfao.experiment.evaluation import accuracies
+from sfao.experiment.evaluation import evaluate
 from sfao.experiment.folder import check_same_data
-from sfao.experiment.randomness import own_randomness
-from sfao.experiment.record import Record, describe, timestamp, versions, weights_digest
-from sfao.experiment.schedule import epoch_batches, steps_an_epoch
+from sfao.experiment.randomness import seed_generators
+from sfao.experiment.record import Record, describe_dataset, timestamp, versions, weights_digest
 from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
 from sfao.metrics import summary
@@ -29,15 +29,15 @@ from sfao.streams.suite import make_stream
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
-#: A save must not take more than this share of the time between two of them.
+#: The largest share of the run time that saving may take.
 CHECKPOINT_SHARE = 0.1
-#: A method that holds more bytes is not saved: packing and sealing takes several times as much, and two are kept.
+#: A method that holds more bytes is not saved: packing takes several times as much, and two checkpoints are kept.
 CHECKPOINT_BYTES = 2**30
 
 
 @dataclass
 class Position:
-    """How far a run has come; with the states of model and method, all that a checkpoint needs."""
+    """The progress of a run; with the states of model and method, all that a checkpoint needs."""
 
     task: int = 0
     epoch: int = 0
@@ -53,7 +53,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Update:
-    """What a run tells while it goes on."""
+    """The progress report of a run."""
 
     task: int
     tasks: int
@@ -61,7 +61,7 @@ class Update:
     epochs: int
     step: int
     steps: int
-    steps_a_second: float
+    steps_per_second: float
     loss: float
     decisions: dict[str, int]
 
@@ -70,7 +70,7 @@ Report = Callable[[Update], None]
 
 
 class Run:
-    """A configured run over a loaded dataset, in a folder of its own."""
+    """One configured run on a loaded dataset, in its own folder."""
 
     def __init__(
         self, config: RunConfig, dataset: Dataset, folder: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS
@@ -95,14 +95,14 @@ class Run:
         self.method = METHODS[config.method](self.model, config.training, config.method_options)
         self.position = Position()
 
-    # -- Going on --------------------------------------------------------------------------------------
+    # -- Learning --------------------------------------------------------------------------------------
 
     def execute(self, report: Report = lambda update: None, stopping: Callable[[], bool] = lambda: False) -> Record:
-        """Train to the end, from the checkpoint of the folder if there is one, and leave the record.
+        """Train to the end, from the checkpoint in the folder if there is one, and save the record.
 
-        `stopping` is asked after every step; when it says so, the state is saved and Interrupted raised.
+        `stopping` is called after every step; when it returns True, the state is saved and Interrupted raised.
         """
-        with own_randomness(self.config.seed, self.device) as self._generators:
+        with seed_generators(self.config.seed, self.device) as self._generators:
             return self._execute(report, stopping)
 
     def _execute(self, report: Report, stopping: Callable[[], bool]) -> Record:
@@ -115,7 +115,7 @@ class Run:
                 self.position.initial = self._accuracies()
             while self.position.task < len(self.stream):
                 self._learn_task(report, stopping)
-            if len(self.stream) > 1:  # what a method does for past tasks cannot show in the first
+            if len(self.stream) > 1:  # a method has no effect on the first task
                 self.position.warnings += self.method.concerns()
             return self._finish("done", self.method.decisions)
         except (Diverged, NonFiniteGradient) as error:
@@ -132,7 +132,7 @@ class Run:
             batches = epoch_batches(taught, config.batch_size, config.seed, label, self.device, at.batch)
             began, first = time.monotonic(), at.steps
             self.model.train()
-            loss = None  # there are no batches left when the run was stopped after the last one of an epoch
+            loss = None  # a run stopped after the last batch of an epoch resumes with none
             for inputs, targets, outputs in batches:
                 loss = self.method.step(inputs, targets, outputs)
                 at.steps += 1
@@ -150,14 +150,14 @@ class Run:
                 self._check_finite(loss)
             at.stepping += time.monotonic() - began
             at.epoch, at.batch = at.epoch + 1, 0
-        row = self._accuracies()  # first, for it finds out whether the last step broke the model
+        row = self._accuracies()  # first, because it detects a model that the last step broke
         self.method.end_task(at.task, task, make_generator(config.seed, f"end of stream task {at.task}"))
         at.matrix.append(row)
         at.task, at.epoch = at.task + 1, 0
         self._save()
 
     def _accuracies(self) -> list[float]:
-        return accuracies(self.model, self.stream, self.config.evaluate, self.device)
+        return evaluate(self.model, self.stream, self.config.evaluate, self.device)
 
     def _tell(self, loss: Tensor, report: Report, rate: float) -> None:
         at, value = self.position, self._check_finite(loss)
@@ -184,15 +184,15 @@ class Run:
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole run."""
+        """The number of steps of the whole run."""
         tasks = list(self.stream.tasks)
         taught = [tasks[: n + 1] if self.method.revisits else [task] for n, task in enumerate(tasks)]
-        return self.config.epochs * sum(steps_an_epoch(each, self.config.batch_size) for each in taught)
+        return self.config.epochs * sum(steps_per_epoch(each, self.config.batch_size) for each in taught)
 
     # -- Stopping and resuming ---------------------------------------------------------------------------
 
     def _save(self) -> None:
-        """Leave a checkpoint; a run whose state is too large for one goes on from the last that was not."""
+        """Save a checkpoint, unless the state is too large for one: resuming then starts from the last that was not."""
         if self.method.memory_bytes > CHECKPOINT_BYTES:
             return
         now = time.monotonic()
@@ -204,7 +204,7 @@ class Run:
             "model": self.model.state_dict(),
             "method": self.method.state_dict(),
             "generators": [generator.get_state() for generator in self._generators],
-            "data": describe(self.dataset),
+            "data": describe_dataset(self.dataset),
         }
         save_checkpoint(self.folder, state)
         self._saved = time.monotonic()
@@ -215,7 +215,7 @@ class Run:
         if loaded is None:
             return
         if loaded.state:
-            check_same_data(self.folder, loaded.state["data"], describe(self.dataset))
+            check_same_data(self.folder, loaded.state["data"], describe_dataset(self.dataset))
             self.position = Position(**loaded.state["position"])
             self.model.load_state_dict(loaded.state["model"])
             self.method.load_state_dict(loaded.state["method"])
@@ -225,7 +225,7 @@ class Run:
             self.position.warnings.append(loaded.notice)
 
     def _decisions_in_the_end(self) -> dict[str, dict[str, int]]:
-        """What was decided in a run that failed: where a GPU gates, the first look may raise what is known by now."""
+        """Return the decisions of a run that diverged; on a GPU the first read may raise the error again."""
         try:
             return self.method.decisions
         except NonFiniteGradient:
@@ -254,7 +254,7 @@ class Run:
             weights_sha256=weights_digest(self.model),
             warnings=at.warnings,
             error=error,
-            data=describe(self.dataset),
+            data=describe_dataset(self.dataset),
             config=config.model_dump(),
             versions=versions(config.device),
             finished=timestamp(),

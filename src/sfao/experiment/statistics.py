@@ -1,4 +1,4 @@
-"""What a handful of seeds can tell: spread, confidence interval, paired test."""
+"""Statistics of a handful of seeds: spread, confidence interval, paired test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class PairedTest:
     n: int
     difference: float | None
     p: float | None
-    #: Why there is no p value; empty when there is one.
+    #: The reason why there is no p value; empty when there is one.
     reason: str = ""
 
 
 def standard_deviation(values: Sequence[float]) -> float | None:
-    """Of the sample (ddof 1); None for fewer than two values."""
+    """Return the standard deviation of the sample (ddof 1); None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = fmean(values)
@@ -54,7 +54,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], against: str) -> PairedTest:
-    """Over the seeds that both have; {seed: value} each."""
+    """Test {seed: value} against {seed: value}, on the seeds that both have."""
     differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     n, std = len(differences), standard_deviation(differences)
     if std is None:

@@ -1,10 +1,10 @@
-"""steps.jsonl: a line every few steps, and nothing of what a resumed run will do again."""
+"""steps.jsonl: one line every few steps; a resumed run cuts off the lines of steps it will repeat."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from sfao.experiment.files import named_errors
+from sfao.experiment.files import name_file_in_errors
 
 STEPS = "steps.jsonl"
 
@@ -16,7 +16,7 @@ class Telemetry:
         self._path = folder / STEPS
         self._path.touch()
         with open(self._path, "r+b") as file:
-            # Whole lines only, and no more than there are: truncating a file that lost some would pad it with zeros.
+            # Whole lines only, and never beyond the end: truncating a shorter file would pad it with zeros.
             file.truncate(file.read(length).rfind(b"\n") + 1)
         self._lines: list[str] = []
 
@@ -24,7 +24,7 @@ class Telemetry:
         self._lines.append(json.dumps(values) + "\n")
 
     def flush(self) -> int:
-        with named_errors(self._path), open(self._path, "ab") as file:
+        with name_file_in_errors(self._path), open(self._path, "ab") as file:
             file.write("".join(self._lines).encode())
             self._lines = []
             return file.tell()

@@ -1,4 +1,4 @@
-"""The other end of the pool: a process that does one run after another until it is told to quit."""
+"""The worker's side of the pool: a process that executes one run after another until it is told to quit."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ ORPHAN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do: its settings and its folder."""
+    """A run to execute: its settings and its folder."""
 
     config: RunConfig
     folder: Path
@@ -47,7 +47,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that ended in an exception: what to say, and what to debug with."""
+    """A run that ended in an exception: its message and its traceback."""
 
     error: str
     traceback: str = ""
@@ -58,18 +58,18 @@ class Stopped:
     """The run was asked to stop, and its state is saved."""
 
 
-#: What a worker tells: how a run goes on, or how it ended.
+#: Messages of a worker: the progress of a run, or its end.
 Message = Begun | Update | Record | Failure | Stopped
 
 
 def work(pipe: Connection, threads: int) -> None:
-    """Do what comes through the pipe: assignments, until None."""
-    # From here on Ctrl-C is the parent's business, and a plain `kill` lets the run save its state.
+    """Execute the assignments that come through the pipe, until None."""
+    # From here on the parent handles Ctrl-C, and a plain `kill` lets the run save its state.
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    os.dup2(2, 1)  # standard output is the parent's, who may be printing JSON
+    os.dup2(2, 1)  # standard output belongs to the parent, which may print JSON
     torch.set_num_threads(threads)
     inbox: SimpleQueue[Assignment | None] = SimpleQueue()
     threading.Thread(target=_listen, args=(pipe, inbox, stop), daemon=True).start()
@@ -79,13 +79,13 @@ def work(pipe: Connection, threads: int) -> None:
             ending = _do(assignment, _Throttled(pipe.send), stop)
             pipe.send(ending)
             if not isinstance(ending, Record):
-                break  # a process in which something unforeseen happened is not used again
+                break  # a process with an unforeseen error is not used again
     except (BrokenPipeError, ConnectionResetError):
-        pass  # nobody is left to tell
+        pass  # the parent is gone
 
 
 def _listen(pipe: Connection, inbox: "SimpleQueue[Assignment | None]", stop: threading.Event) -> None:
-    """Pass assignments on; a stop, or the end of the parent, reaches a run in the middle of its steps."""
+    """Pass assignments on; a stop, or the end of the parent, interrupts a run between two steps."""
     while True:
         try:
             message = pipe.recv()
@@ -113,18 +113,18 @@ def _do(assignment: Assignment, report: Report, stop: threading.Event) -> Record
         )
     except Interrupted:
         return Stopped()
-    except BaseException as error:  # whatever it is, it is this run's alone
-        return Failure(in_one_line(error), traceback.format_exc())
+    except BaseException as error:  # an error of one run must not end the others
+        return Failure(summarise_error(error), traceback.format_exc())
 
 
-def in_one_line(error: BaseException) -> str:
-    """`ValueError: what it says`, on one line of reasonable length."""
+def summarise_error(error: BaseException) -> str:
+    """Return `TypeOfError: message`, on one line of reasonable length."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 class _Throttled:
-    """Passes on an update now and then; the others are old by the time anyone would see them."""
+    """Sends at most one update per `UPDATE_SECONDS` and drops the others."""
 
     def __init__(self, send: Callable[[Update], None]) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""Where in a YAML file a value stands, for errors that name the line."""
+"""The lines of keys in a YAML file, for errors that name the line."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,17 +9,17 @@ Keys = tuple[str, ...]
 
 
 def lines_of(file: Path) -> dict[Keys, int]:
-    """{path of keys: line, counted from 1}, for every key of nested mappings."""
+    """Return {path of keys: line, counted from 1} for every key of nested mappings."""
     return {path: line for path, line, _ in _walk(file.read_text())}
 
 
 def repeated_key(text: str) -> tuple[str, int] | None:
-    """The first key that a mapping has twice, with its line: YAML forbids it, and the parser takes the last."""
+    """Return the first key that a mapping repeats, with its line: YAML forbids it, but the parser keeps the last."""
     return next(((".".join(path), line) for path, line, again in _walk(text) if again), None)
 
 
 def _walk(text: str) -> Iterator[tuple[Keys, int, bool]]:
-    """(path, line, whether it was there before) of every key; what an alias stands for is told where it is written."""
+    """Yield (path, line, whether it is a repetition) of every key; the content of an alias comes once."""
     root = yaml.compose(text, yaml.SafeLoader)
     waiting: list[tuple[Keys, yaml.MappingNode]] = [((), root)] if isinstance(root, yaml.MappingNode) else []
     known = {id(root)}

@@ -12,6 +12,25 @@ from sfao.gating.storage import MEMORY_DTYPES, STORAGES
 
 
 class GateOptions(TypedDict, total=False):
+    """The options of a gate, each of which a param group may override.
+
+    Keys:
+        accept_above: accept when the largest sampled cosine is above (0.85). -1 always accepts.
+        discard_below: discard when it is not above this (-1e-4). -1 never discards, 1 always does.
+        samples: directions compared with at each step, drawn without replacement (10).
+        cosine: ``"signed"``, or ``"absolute"`` as in the paper's released code.
+        strict: accept only when the smallest sampled cosine is not negative either (False).
+        projection: off the ``"span"``, onto the ``"cone"`` of steps that increase no remembered loss, or
+            ``"sequential"``, the released code's subtraction of one direction after the other.
+        capacity: directions held per layer (200).
+        admit_below: store a direction only if its largest cosine with the memory is below (1: store all).
+        min_norm: never store gradients shorter than this (0).
+        eviction: ``"balanced"`` (equal shares of past tasks), ``"fifo"`` or ``"reservoir"``.
+        storage: ``"dense"`` rows, or ``"factored"`` matrices of rank ``rank`` (1).
+        memory_dtype: ``"float32"`` or ``"bfloat16"``.
+        rule: how cosines become decisions; ``"cosine"``, the thresholds above, is the only one.
+    """
+
     accept_above: float
     discard_below: float
     samples: int

@@ -12,6 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sfao.gating.nonnegative import minimise_nonnegative
+
 # Directions of the span shorter than this (a singular value of the unit directions) are rounding of the
 # float32 they are stored in: leaving one out leaves at most 3e-6 of the gradient along a stored direction.
 SMALLEST_SINGULAR_VALUE = 3e-6
@@ -94,14 +96,11 @@ class Sequential(Projection):
 class Cone(Projection):
     """Onto the cone of steps that increase no represented loss, <u, b_i> >= 0 (equation 5 of the paper).
 
-    The dual is the linear complementarity problem w <= 0, K (-w) + c >= 0, their product 0. Solved by block
-    principal pivoting, with Murty's single pivots when the blocks stop improving (Judice and Pires 1994).
+    With forces f = -w, the dual is the minimum of f K f / 2 + c f over f >= 0.
     """
 
     is_orthogonal = True
     is_linear = False
-    patience = 3
-    max_pivots_per_direction = 20  # never reached but for rounding
 
     def __init__(self, gram: Tensor, arrivals: Sequence[int] = ()) -> None:
         unit, self._norms = _normalise(gram)
@@ -110,32 +109,7 @@ class Cone(Projection):
         self._gram = unit + ridge
 
     def weights(self, dots: Tensor) -> Tensor:
-        dots = dots / self._norms
-        passive = torch.zeros_like(dots, dtype=torch.bool)
-        forces, slacks = torch.zeros_like(dots), dots
-        fewest, patience = len(dots) + 1, self.patience
-        for _ in range(self.max_pivots_per_direction * len(dots)):
-            noise = 1e-12 * torch.where(passive, forces.abs().max(), dots.abs().max())
-            wrong = torch.where(passive, forces, slacks) < -noise
-            count = int(wrong.sum())
-            if count == 0:
-                break
-            if count < fewest:
-                fewest, patience = count, self.patience
-            elif patience > 0:
-                patience -= 1
-            else:
-                wrong = torch.zeros_like(wrong).index_fill_(0, wrong.nonzero()[-1], True)
-            passive = passive ^ wrong
-            forces, slacks = self._solve(passive, dots)
-        return -forces.clamp(min=0) / self._norms
-
-    def _solve(self, passive: Tensor, dots: Tensor) -> tuple[Tensor, Tensor]:
-        forces = torch.zeros_like(dots)
-        if passive.any():
-            inside = self._gram[passive][:, passive]
-            forces[passive] = torch.cholesky_solve(-dots[passive, None], torch.linalg.cholesky(inside))[:, 0]
-        return forces, self._gram @ forces + dots
+        return -minimise_nonnegative(self._gram, dots / self._norms) / self._norms
 
 
 def _normalise(gram: Tensor) -> tuple[Tensor, Tensor]:

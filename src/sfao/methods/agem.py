@@ -1,48 +1,43 @@
 """Averaged gradient episodic memory (Chaudhry et al. 2019): no step may raise the mean loss on stored examples."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from sfao.methods.episodic_method import EpisodicMethod
+from sfao.methods.episodic_method import EpisodicMethod, EpisodicOptions
 from sfao.methods.flat_gradient import flat_gradient_of
 from sfao.methods.method import MethodOptions, Training
 from sfao.streams.seeding import make_generator
 
 
-def corrected(gradient: Tensor, reference: Tensor) -> Tensor:
-    """The gradient itself if it does not point against the reference, else the nearest vector that does not."""
+def correct(gradient: Tensor, reference: Tensor) -> Tensor:
+    """Return the gradient itself if it does not point against the reference, else the nearest vector that does not."""
     dot = gradient @ reference
     if dot >= 0:
         return gradient
     return gradient - dot / (reference @ reference) * reference
 
 
-class AGEMOptions(MethodOptions):
-    #: Stored of every task, drawn uniformly when it ends.
+class AGEMOptions(EpisodicOptions):
     examples: PositiveInt = 250
     #: Stored examples drawn for the reference gradient of a step; by default as many as the batch size.
     batch: PositiveInt | None = None
 
 
 class AGEM(EpisodicMethod):
-    name: ClassVar[str] = "agem"
-    Options: ClassVar[type[MethodOptions]] = AGEMOptions
+    name = "agem"
+    Options = AGEMOptions
+    options: AGEMOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: AGEMOptions) -> None:
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.options = options
         self.generator = make_generator(training.seed, "a-gem")
 
-    @property
-    def examples(self) -> int:
-        return self.options.examples
-
-    def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         drawn = self.memory.draw(self.options.batch or self.training.batch_size, self.generator, self.device)
-        return corrected(gradient, flat_gradient_of(drawn.loss(self.model), parameters))
+        return correct(gradient, flat_gradient_of(drawn.loss(self.model), parameters))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "generator": self.generator.get_state()}

@@ -1,4 +1,4 @@
-"""Examples of past tasks, kept as they are: what the methods that may store data replay."""
+"""Examples of past tasks, stored unchanged, for the methods that may store data."""
 
 from typing import Any, NamedTuple
 
@@ -11,14 +11,14 @@ from sfao.streams.stream import Task
 
 
 class Examples(NamedTuple):
-    """Examples of several tasks, each with the outputs of the model that its loss looks at."""
+    """Examples of several tasks, each with the outputs of the model that its loss reads."""
 
     inputs: Tensor
     targets: Tensor
     outputs: list[slice]
 
     def loss(self, model: nn.Module) -> Tensor:
-        """The mean loss, in one pass through the model: BatchNorm sees the tasks together, as a batch."""
+        """Return the mean loss, from one pass through the model: BatchNorm sees the tasks together, as one batch."""
         logits: Tensor = model(self.inputs)
         bounds = [(head.start, head.stop) for head in self.outputs]
         distinct = sorted(set(bounds))
@@ -34,7 +34,7 @@ class Examples(NamedTuple):
 
 
 class EpisodicMemory:
-    """Up to so many examples a task, in the bytes of the data set, permuted if the task is; `bytes` counts them all.
+    """Examples of every past task, as bytes like those of the data set, permuted if the task is.
 
     All tasks are of one stream, hence of one data set with one normalisation.
     """
@@ -42,7 +42,7 @@ class EpisodicMemory:
     def __init__(self) -> None:
         self.images = torch.empty(0, dtype=torch.uint8)
         self.labels = torch.empty(0, dtype=torch.int64)
-        #: Which task, in the order they were added, an example is of.
+        #: The number of the task of each example, in the order of the tasks.
         self.owners = torch.empty(0, dtype=torch.int64)
         self.outputs: list[slice] = []
         self.mean: tuple[float, ...] = ()
@@ -60,7 +60,7 @@ class EpisodicMemory:
         return self.images.nbytes + self.labels.nbytes + self.owners.nbytes
 
     def add(self, task: Task, count: int, generator: torch.Generator) -> None:
-        """Keep `count` training examples of a task, or all if it has fewer, drawn uniformly."""
+        """Store `count` training examples of a task, or all if it has fewer, drawn uniformly."""
         chosen = torch.randperm(len(task.train), generator=generator)[:count]
         images = _pixels(task.train, chosen)
         self.images = torch.cat([self.images, images]) if len(self) else images
@@ -70,11 +70,11 @@ class EpisodicMemory:
         self.mean, self.std = task.train.mean, task.train.std
 
     def draw(self, count: int, generator: torch.Generator, device: torch.device) -> Examples:
-        """`count` of the examples, uniform over all tasks, without replacement; all when there are no more."""
+        """Return `count` of the examples, uniform over all tasks, without replacement; all when there are fewer."""
         return self._examples(torch.randperm(len(self), generator=generator)[:count], device)
 
     def of_task(self, number: int, device: torch.device) -> Examples:
-        """All examples of a task, in the order they were added."""
+        """Return all examples of a task, in the order they were added."""
         return self._examples((self.owners == number).nonzero().flatten(), device)
 
     def _examples(self, positions: Tensor, device: torch.device) -> Examples:
@@ -98,9 +98,9 @@ class EpisodicMemory:
         self.mean, self.std = tuple(state["mean"]), tuple(state["std"])
 
 
-def _pixels(source: LabelledImages, chosen: Tensor) -> Tensor:
-    """Copies of some images, as the task shows them."""
-    images = source.images[source.indices[chosen]]
-    if source.permutation is None:
+def _pixels(part: LabelledImages, chosen: Tensor) -> Tensor:
+    """Return copies of some images, permuted if the task is."""
+    images = part.images[part.indices[chosen]]
+    if part.permutation is None:
         return images
-    return images.flatten(2)[:, :, source.permutation].view_as(images)
+    return images.flatten(2)[:, :, part.permutation].view_as(images)

@@ -1,51 +1,56 @@
-"""What A-GEM and GEM share: a step that is corrected where it goes against stored examples."""
+"""The common part of A-GEM and GEM: steps that go against stored examples are corrected."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from sfao.gating.decision import COUNTED
 from sfao.methods.episodic_memory import EpisodicMemory
-from sfao.methods.flat_gradient import flat, overwrite_gradients
+from sfao.methods.flat_gradient import flatten_gradients, overwrite_gradients
 from sfao.methods.method import Method, MethodOptions, Training
 from sfao.streams.stream import Task
 
 
+class EpisodicOptions(MethodOptions):
+    #: Examples stored per task, drawn uniformly when it ends.
+    examples: PositiveInt
+
+
 class EpisodicMethod(Method):
-    """Stores data. Stored examples go through the model in training mode, as the batch that their gradients are
-    compared with does, so they move BatchNorm's running statistics too. Momentum averages corrected gradients.
+    """A method that stores examples of past tasks and corrects gradients that go against theirs.
+
+    Stored examples pass through the model in training mode, like the batch whose gradient theirs are compared with,
+    so they move BatchNorm's running statistics too. Momentum averages corrected gradients.
     """
+
+    options: EpisodicOptions
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
         self.memory = EpisodicMemory()
         self.counts = dict.fromkeys(COUNTED, 0)
 
-    @property
     @abstractmethod
-    def examples(self) -> int:
-        """How many to store of every task."""
-
-    @abstractmethod
-    def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-        """The gradient itself if it agrees with the stored examples, else what takes its place."""
+    def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+        """Return the gradient itself if it agrees with the stored examples, else its replacement."""
 
     def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
         self.optimizer.zero_grad()
         loss = self.loss(inputs, targets, outputs)
         loss.backward()
-        self.counts["project" if len(self.memory) and self._correct() else "accept"] += 1
+        self.counts["project" if len(self.memory) and self._correct_gradients() else "accept"] += 1
         self.optimizer.step()
         return loss.detach()
 
-    def _correct(self) -> bool:
-        """Correct the gradients in place; whether that was necessary."""
+    def _correct_gradients(self) -> bool:
+        """Correct the gradients in place; tell whether that was necessary."""
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        gradient = flat([parameter.grad for parameter in parameters], parameters)
-        update = self.corrected(gradient, parameters)
+        gradient = flatten_gradients([parameter.grad for parameter in parameters], parameters)
+        update = self.correct(gradient, parameters)
         if update is gradient:
             return False
         overwrite_gradients(parameters, update)
@@ -53,7 +58,7 @@ class EpisodicMethod(Method):
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         super().end_task(number, task, generator)
-        self.memory.add(task, self.examples, generator)
+        self.memory.add(task, self.options.examples, generator)
 
     @property
     def memory_bytes(self) -> int:

@@ -1,14 +1,12 @@
 """Elastic weight consolidation (Kirkpatrick et al. 2017; online form: Schwarz et al. 2018)."""
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import nn
 
 from sfao.methods.fisher import batch_fisher, exact_fisher
-from sfao.methods.method import MethodOptions, Training
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 from sfao.methods.task_view import TaskView
 from sfao.streams.labelled_images import Batch
@@ -21,9 +19,9 @@ class EWCOptions(PenaltyOptions):
     #: From a sweep on validation data: split-mnist, domain, mlp, batch 32, lr 1e-3, no momentum, 2 epochs
     #: (1e3 to 3e3 are best there; 1e4 with heavy-ball momentum 0.9).
     strength: float = Field(3e3, ge=0, allow_inf_nan=False)
-    #: One Fisher and one anchor a task, or one running Fisher, decayed, with the latest anchor.
+    #: One Fisher and one anchor per task, or one running Fisher, decayed, with the latest anchor.
     variant: Literal["separate", "online"] = "separate"
-    #: What is left of the running Fisher at the end of every task; for "online".
+    #: The factor on the running Fisher at the end of every task; for "online".
     decay: float = Field(1.0, ge=0, le=1)
     #: Squared gradients of examples, or of batches as in Avalanche.
     fisher: Literal["exact", "batch"] = "exact"
@@ -34,18 +32,15 @@ class EWCOptions(PenaltyOptions):
 class EWC(PenalisedMethod):
     """The penalties of separate tasks are kept as their sum, which has the same gradient and minimiser."""
 
-    name: ClassVar[str] = "ewc"
-    Options: ClassVar[type[MethodOptions]] = EWCOptions
-
-    def __init__(self, model: nn.Module, training: Training, options: EWCOptions) -> None:
-        super().__init__(model, training, options)
-        self.options = options
+    name = "ewc"
+    Options = EWCOptions
+    options: EWCOptions
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         super().end_task(number, task, generator)
-        if self.strength == 0:
+        if self.options.strength == 0:
             return
-        weights = [self.strength * fisher for fisher in self.fisher(task, generator)]
+        weights = [self.options.strength * fisher for fisher in self.fisher(task, generator)]
         if self.options.variant == "separate":
             self.penalty.add(weights)
             return
@@ -53,7 +48,7 @@ class EWC(PenalisedMethod):
         self.penalty.replace([self.options.decay * old + new for old, new in zip(past, weights, strict=True)])
 
     def fisher(self, task: Task, generator: torch.Generator) -> list[torch.Tensor]:
-        """The diagonal of the Fisher information on the training part of a task, one tensor a parameter."""
+        """Return the diagonal of the Fisher information on the training part of a task, one tensor per parameter."""
         measure = exact_fisher if self.options.fisher == "exact" else batch_fisher
         batches: Iterable[Batch] = self.batches(task, generator)
         if self.options.fisher_samples is not None:
@@ -62,6 +57,7 @@ class EWC(PenalisedMethod):
 
 
 def first_examples(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:
+    """Yield the batches up to `limit` examples."""
     for inputs, targets in batches:
         yield inputs[:limit], targets[:limit]
         limit -= len(inputs)

@@ -1,4 +1,4 @@
-"""What methods on SFAO's gate share: they tell what its memory holds and how it decided."""
+"""The common part of the methods on SFAO's gate: they report its memory and its decisions."""
 
 from sfao.methods.method import Method
 from sfao.optim.sfao import SFAO

@@ -1,23 +1,21 @@
 """Gradient episodic memory (Lopez-Paz and Ranzato 2017): no step may raise the loss on any past task's examples."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfao.methods.episodic_method import EpisodicMethod
+from sfao.gating.nonnegative import minimise_nonnegative
+from sfao.methods.episodic_method import EpisodicMethod, EpisodicOptions
 from sfao.methods.flat_gradient import flat_gradient_of
-from sfao.methods.method import MethodOptions, Training
 
 # Squared singular values of the unit task gradients below this are rounding of their float32.
 SMALLEST_EIGENVALUE = 1e-7
 
 
-def corrected(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
-    """The gradient itself if it points against no row of `references`; else gradient + v references.
+def correct(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
+    """Return the gradient itself if it points against no row of `references`, else gradient + v references.
 
     v solves the dual problem, min |gradient + v references| over v >= margin. Without a margin this is the
     nearest vector that points against no row; a margin, as in the authors' code, lets it lean towards all of them.
@@ -25,50 +23,39 @@ def corrected(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
     dots = references @ gradient
     if (dots >= 0).all():
         return gradient
-    weights = dual(references @ references.T, dots, margin)
+    weights = solve_dual(references @ references.T, dots, margin)
     return gradient + weights.to(references) @ references
 
 
-def dual(gram: Tensor, dots: Tensor, margin: float) -> Tensor:
-    """min over v >= margin of v K v / 2 + c v, as nonnegative least squares, in float64."""
-    # Imported here: nothing else of the package needs it before a run has finished.
-    from scipy.optimize import nnls
-
-    products, linear = gram.double().cpu().numpy(), dots.double().cpu().numpy()
+def solve_dual(gram: Tensor, dots: Tensor, margin: float) -> Tensor:
+    """Return the v >= margin that minimises v K v / 2 + c v, in float64 on the CPU."""
+    gram, dots = gram.double().cpu(), dots.double().cpu()
     # Unit rows, so that a task whose gradient is short is not mistaken for rounding of the others.
-    norms = np.sqrt(products.diagonal())
-    norms[norms == 0] = 1.0
-    products, linear, least = products / np.outer(norms, norms), linear / norms, margin * norms
-    # With v = least + w and K = A'A, the objective is |A w - b|^2 / 2 plus a constant, where A'b = -(c + K least).
-    values, vectors = np.linalg.eigh(products)
-    kept = values > SMALLEST_EIGENVALUE
-    roots, vectors = np.sqrt(values[kept]), vectors[:, kept]
-    shift, _ = nnls((vectors * roots).T, -(vectors.T @ (linear + products @ least)) / roots)
-    return torch.from_numpy((least + shift) / norms)
+    norms = gram.diagonal().sqrt()
+    norms = norms.where(norms > 0, 1.0)
+    unit, least = gram / norms / norms[:, None], margin * norms
+    values, vectors = torch.linalg.eigh(unit)
+    if values[0] < SMALLEST_EIGENVALUE:
+        unit = vectors * values.clamp(min=SMALLEST_EIGENVALUE) @ vectors.T
+    # With v = least + w the objective is w K w / 2 + (c + K least) w plus a constant.
+    return (least + minimise_nonnegative(unit, dots / norms + unit @ least)) / norms
 
 
-class GEMOptions(MethodOptions):
-    #: Stored of every task, drawn uniformly when it ends; 256 in the authors' scripts.
+class GEMOptions(EpisodicOptions):
+    #: 256 in the authors' scripts.
     examples: PositiveInt = 256
     #: The least weight of every past task in a corrected step; 0.5 in the authors' scripts ("memory strength").
     margin: NonNegativeFloat = 0.5
 
 
 class GEM(EpisodicMethod):
-    """All stored examples go through the model at every step, one pass a past task."""
+    """All stored examples pass through the model at every step, in one pass per past task."""
 
-    name: ClassVar[str] = "gem"
-    Options: ClassVar[type[MethodOptions]] = GEMOptions
+    name = "gem"
+    Options = GEMOptions
+    options: GEMOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: GEMOptions) -> None:
-        super().__init__(model, training, options)
-        self.options = options
-
-    @property
-    def examples(self) -> int:
-        return self.options.examples
-
-    def corrected(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         past = (self.memory.of_task(number, self.device) for number in range(self.memory.tasks))
         references = [flat_gradient_of(examples.loss(self.model), parameters) for examples in past]
-        return corrected(gradient, torch.stack(references), self.options.margin)
+        return correct(gradient, torch.stack(references), self.options.margin)

@@ -9,7 +9,7 @@ never leaves the complement of M. (Weight decay does; it is not part of the meth
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -26,8 +26,8 @@ SMALLEST_SINGULAR_VALUE = 1e-6
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
-def grown_basis(basis: Tensor, inputs: Tensor, threshold: float) -> Tensor:
-    """The basis with the fewest more directions for `threshold` of the inputs' energy to lie in it (equation 9)."""
+def grow_basis(basis: Tensor, inputs: Tensor, threshold: float) -> Tensor:
+    """Add the fewest directions to the basis that put `threshold` of the inputs' energy into it (equation 9)."""
     outside = inputs - basis @ (basis.T @ inputs)
     vectors, values, _ = torch.linalg.svd(outside, full_matrices=False)
     total = inputs.square().sum()
@@ -40,7 +40,7 @@ def grown_basis(basis: Tensor, inputs: Tensor, threshold: float) -> Tensor:
 
 
 def project_(layer: InputLayer, basis: Tensor) -> None:
-    """Take the part inside the basis out of every row of the layer's gradient [dW | db], in place."""
+    """Remove the part inside the basis from every row of the layer's gradient [dW | db], in place."""
     weight, bias = layer.weight.grad, None if layer.bias is None else layer.bias.grad
     if weight is None:
         return
@@ -55,26 +55,26 @@ def project_(layer: InputLayer, basis: Tensor) -> None:
 
 
 class GPMOptions(MethodOptions):
-    #: Share of the inputs' energy to keep, for all layers or a list of one a layer. 0.95, then 0.99 in the authors'
-    #: Permuted MNIST; 0.97 in their Split CIFAR-100.
+    #: Share of the inputs' energy to keep, one for all layers or a list with one per layer. 0.95, then 0.99 in the
+    #: authors' Permuted MNIST; 0.97 in their Split CIFAR-100.
     threshold: Fraction | tuple[Fraction, ...] = 0.97
-    #: Added for every task before; 0.003 in the authors' Split CIFAR-100.
+    #: Added per past task; 0.003 in the authors' Split CIFAR-100.
     threshold_increase: NonNegativeFloat = 0.0
     #: Training examples whose inputs are collected; 300 in the authors' Permuted MNIST.
     examples: PositiveInt = 300
 
 
 class GPM(Method):
-    """Where every task has outputs of its own, the last layer is free: nobody else's rows get a gradient."""
+    """The last layer is not projected where every task has its own outputs: the rows of other tasks get no gradient."""
 
-    name: ClassVar[str] = "gpm"
-    Options: ClassVar[type[MethodOptions]] = GPMOptions
+    name = "gpm"
+    Options = GPMOptions
+    options: GPMOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: GPMOptions) -> None:
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.options = options
         self.layers = input_layers(model)
-        self.thresholds = _per_layer(options.threshold, list(self.layers))
+        self.thresholds = _per_layer(self.options.threshold, list(self.layers))
         self.bases: dict[str, Tensor] = {}
         self.past_outputs: list[slice] = []
         self.counts = {name: dict.fromkeys(COUNTED, 0) for name in self.layers}
@@ -107,7 +107,7 @@ class GPM(Method):
         for name, inputs in seen.items():
             old = self.bases[name].double() if name in self.bases else inputs.new_empty(len(inputs), 0)
             threshold = min(1.0, self.thresholds[name] + number * self.options.threshold_increase)
-            self.bases[name] = grown_basis(old, inputs, threshold).to(self.layers[name].weight.dtype)
+            self.bases[name] = grow_basis(old, inputs, threshold).to(self.layers[name].weight.dtype)
         self.past_outputs.append(task.outputs)
 
     def _inputs(self, task: Task, generator: torch.Generator) -> Iterator[Tensor]:
@@ -128,12 +128,12 @@ class GPM(Method):
 
     def concerns(self) -> list[str]:
         found = [
-            f"gpm: the basis of layer {name!r} spans all of its {len(basis)} inputs; nothing is left to learn"
+            f"{self.name}: the basis of layer {name!r} spans all of its {len(basis)} inputs; nothing is left to learn"
             for name, basis in self.bases.items()
             if basis.shape[1] == len(basis)
         ]
         if not any(counts["project"] for counts in self.counts.values()):
-            found.append("gpm: no step was ever projected; every update equalled SGD's")
+            found.append(f"{self.name}: no step was ever projected; every update equalled SGD's")
         return found
 
     def state_dict(self) -> dict[str, Any]:

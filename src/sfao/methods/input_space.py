@@ -1,4 +1,4 @@
-"""The inputs that a layer sees, as columns of a matrix: where the rows of its gradient live.
+"""The inputs of a layer as columns of a matrix, whose span contains the rows of its gradient.
 
 The gradient of a Linear layer's [W | b] is a sum of outer products with its inputs [x; 1]; a convolution is the same
 with the patches of its input. Frozen directions of that input space are what GPM remembers.
@@ -17,7 +17,7 @@ InputLayer = nn.Linear | nn.Conv2d
 
 
 def input_layers(model: nn.Module) -> dict[str, InputLayer]:
-    """The Linear and Conv2d layers by name, in the order of the model."""
+    """Return the Linear and Conv2d layers by name, in the order of the model."""
     found = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)}
     for name, module in found.items():
         if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
@@ -29,7 +29,7 @@ def input_layers(model: nn.Module) -> dict[str, InputLayer]:
 
 
 def input_columns(layer: InputLayer, inputs: Tensor) -> Tensor:
-    """The inputs, or patches, of a batch as columns, with a row of ones for the bias if there is one.
+    """Return the inputs, or patches, of a batch as columns, with a row of ones for the bias if there is one.
 
     The groups of a grouped convolution share the rows of its weight matrix, so their patches are columns alike.
     """
@@ -40,7 +40,7 @@ def input_columns(layer: InputLayer, inputs: Tensor) -> Tensor:
             inputs,
             layer.kernel_size,
             dilation=layer.dilation,
-            padding=layer.padding,  # type: ignore[arg-type]  # no string: `input_layers` saw to that
+            padding=layer.padding,  # type: ignore[arg-type]  # no string: `input_layers` refuses it
             stride=layer.stride,
         )
         grouped = patches.unflatten(1, (layer.groups, -1))
@@ -49,24 +49,24 @@ def input_columns(layer: InputLayer, inputs: Tensor) -> Tensor:
 
 
 def representations(model: nn.Module, layers: dict[str, InputLayer], batches: Iterable[Tensor]) -> dict[str, Tensor]:
-    """For each layer a matrix R whose R R' is that of all its inputs, in float64 and never wider than high.
+    """Return for each layer a matrix R whose R R' is that of all its inputs, in float64 and never wider than high.
 
-    The model is in eval mode meanwhile, and without hooks afterwards.
+    The model runs in eval mode, and no hook is left on it.
     """
     found: dict[str, Tensor] = {}
 
     def see(name: str, inputs: Tensor) -> None:
         columns = input_columns(layers[name], inputs).double()
-        found[name] = condensed(torch.cat([found[name], columns], dim=1) if name in found else columns)
+        found[name] = condense(torch.cat([found[name], columns], dim=1) if name in found else columns)
 
-    with eval_mode(model), torch.no_grad(), _watched(layers, see):
+    with eval_mode(model), torch.no_grad(), _watch(layers, see):
         for batch in batches:
             model(batch)
     return found
 
 
-def condensed(matrix: Tensor) -> Tensor:
-    """A matrix with the same R R' and no more columns than rows, by QR: patches come in thousands."""
+def condense(matrix: Tensor) -> Tensor:
+    """Return a matrix with the same R R' and no more columns than rows, by QR: there are thousands of patches."""
     if matrix.shape[1] <= matrix.shape[0]:
         return matrix
     triangle: Tensor = torch.linalg.qr(matrix.T, mode="r").R
@@ -74,7 +74,9 @@ def condensed(matrix: Tensor) -> Tensor:
 
 
 @contextmanager
-def _watched(layers: dict[str, InputLayer], see: Callable[[str, Tensor], None]) -> Iterator[None]:
+def _watch(layers: dict[str, InputLayer], see: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """Call `see` with the name and the inputs of every layer that runs."""
+
     def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         return lambda module, inputs: see(name, inputs[0])
 

@@ -1,4 +1,4 @@
-"""What every method of the laboratory is: a way to learn a stream of tasks, one batch at a time."""
+"""The interface of the laboratory's methods: ways to learn a stream of tasks, one batch at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,50 +22,52 @@ class MethodOptions(BaseModel):
 
 @dataclass(frozen=True)
 class Training:
-    """How a run trains, whatever its method."""
+    """The settings of training that all methods share."""
 
     lr: float
     momentum: float
     momentum_form: str
     weight_decay: float
     batch_size: int
-    epochs: int
     seed: int
 
 
 class Method:
     """Plain gradient descent; methods override what they do differently.
 
+    A method with options of its own names their class twice: as `Options`, and as the type of `options`.
+
     The loop calls `begin_task`, then `step` for every batch, then `end_task`. Everything a method keeps from one
-    call to the next is in `state_dict`, in plain containers and tensors: a run that is killed anywhere must go on
+    call to the next is in `state_dict`, in plain containers and tensors: a run that is killed anywhere must resume
     from its checkpoint bit for bit.
     """
 
     name: ClassVar[str]
     Options: ClassVar[type[MethodOptions]] = MethodOptions
-    #: Whether a task is trained together with all tasks before it.
+    #: True if every task is trained together with all tasks before it.
     revisits: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         self.model = model
         self.training = training
+        self.options = options
         self.optimizer = self.make_optimizer()
 
     def make_optimizer(self) -> Descent:
         return Descent(self.model.parameters(), **self.descent())
 
     def descent(self) -> dict[str, Any]:
-        """The arguments of the optimizer that all methods share."""
+        """Return the arguments of the optimizer that all methods share."""
         names = ("lr", "momentum", "momentum_form", "weight_decay")
         return {name: getattr(self.training, name) for name in names}
 
     # -- What the loop calls -----------------------------------------------------------------------------
 
     def begin_task(self, number: int, task: Task) -> None:
-        """Task `number`, counted from 0, is about to be learnt."""
+        """Prepare for task `number`, counted from 0."""
 
     def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
-        """One update on one batch; returns its loss, detached. Targets count from the first of `outputs`."""
+        """Make one update on one batch and return its loss, detached. Targets count from the first of `outputs`."""
         self.optimizer.zero_grad()
         loss = self.loss(inputs, targets, outputs)
         loss.backward()
@@ -73,7 +75,7 @@ class Method:
         return loss.detach()
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
-        """Task `number` has been learnt: take from its training part what later tasks will need."""
+        """Store what later tasks need of task `number`, which has just been learnt."""
         self.optimizer.drop_momentum()
 
     # -- What methods share --------------------------------------------------------------------------------
@@ -86,10 +88,10 @@ class Method:
         return next(self.model.parameters()).device
 
     def batches(self, task: Task, generator: torch.Generator | None, batch_size: int | None = None) -> Iterator[Batch]:
-        """One pass over the training part of a task."""
+        """Yield the batches of one pass over the training part of a task."""
         return task.train.batches(batch_size or self.training.batch_size, generator, self.device)
 
-    # -- What a record tells ---------------------------------------------------------------------------------
+    # -- What a record contains ---------------------------------------------------------------------------------
 
     @property
     def memory_bytes(self) -> int:
@@ -98,7 +100,7 @@ class Method:
 
     @property
     def directions(self) -> int:
-        """How many directions are stored, in the layer that holds most; 0 for methods that store none."""
+        """The number of stored directions in the layer that holds most; 0 for methods that store none."""
         return 0
 
     @property
@@ -112,7 +114,7 @@ class Method:
         return {}
 
     def concerns(self) -> list[str]:
-        """What a reader of the results should know, in one line each: a penalty that never acted, say."""
+        """Return one line per problem that a reader of the results should know, such as a penalty that never acted."""
         return []
 
     # -- State -------------------------------------------------------------------------------------------

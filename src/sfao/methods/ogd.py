@@ -3,15 +3,15 @@
 import sys
 from collections.abc import Callable
 from itertools import islice
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sfao.methods.gated_method import GatedMethod
-from sfao.methods.method import MethodOptions, Training
+from sfao.methods.method import MethodOptions
 from sfao.methods.task_view import TaskView
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
@@ -48,12 +48,9 @@ class OGDOptions(MethodOptions):
 class OGD(GatedMethod):
     """SFAO's gate with the thresholds at their ends: whatever the cosine, project. The first task meets no memory."""
 
-    name: ClassVar[str] = "ogd"
-    Options: ClassVar[type[MethodOptions]] = OGDOptions
-
-    def __init__(self, model: nn.Module, training: Training, options: OGDOptions) -> None:
-        self.options = options
-        super().__init__(model, training, options)
+    name = "ogd"
+    Options = OGDOptions
+    options: OGDOptions
 
     def make_optimizer(self) -> SFAO:
         options = self.options
@@ -79,8 +76,7 @@ class OGD(GatedMethod):
         count = min(self.options.directions or there, there)
         if self.options.capacity is None:
             # To the slot, so that a memory which has been saved and loaded takes no other room.
-            for layer in self.optimizer.gate.layers:
-                layer.memory.capacity = len(layer.memory) + count
+            self.optimizer.gate.make_room(count)
         self.optimizer.consolidate(
             TaskView(self.model, task.outputs),
             islice(self.batches(task, generator, batch_size), count),
@@ -92,8 +88,10 @@ class OGD(GatedMethod):
     def concerns(self) -> list[str]:
         found = []
         if not any(counts["project"] for counts in self.decisions.values()):
-            found.append("ogd: no step was ever projected; every update equalled SGD's")
+            found.append(f"{self.name}: no step was ever projected; every update equalled SGD's")
         for layer in self.optimizer.gate.layers:
             if layer.memory.products.spans_everything:
-                found.append(f"ogd: the directions of layer {layer.name!r} span all of it; nothing is left to learn")
+                found.append(
+                    f"{self.name}: the directions of layer {layer.name!r} span all of it; nothing is left to learn"
+                )
         return found

@@ -26,8 +26,8 @@ class QuadraticPenalty:
     """1/2 sum of weight * (theta - anchor)^2 over all coordinates, with weights of zero or more.
 
     Several penalties add up to one, exactly: sum_t w_t (theta - a_t)^2 = W (theta - A)^2 + constant, with W the sum
-    of the weights and A the weighted mean of the anchors. However many tasks, two tensors a parameter are kept and,
-    for proximal steps of `step_size`, a third with the share of the way to the anchor that one goes.
+    of the weights and A the weighted mean of the anchors. However many tasks, two tensors per parameter are kept and,
+    for proximal steps of `step_size`, a third with the share of the way to the anchor that one step goes.
     """
 
     def __init__(self, parameters: Sequence[Tensor], step_size: float | None) -> None:
@@ -50,7 +50,7 @@ class QuadraticPenalty:
 
     @torch.no_grad()
     def replace(self, weights: Sequence[Tensor]) -> None:
-        """Have this penalty only, anchored where the parameters are now."""
+        """Replace the penalty by one anchored where the parameters are now."""
         self.anchors = [parameter.detach().clone() for parameter in self.parameters]
         self._weigh(list(weights))
 
@@ -63,12 +63,6 @@ class QuadraticPenalty:
         self._shares = [torch.where(x.isinf(), 1.0, x / (1 + x)) for x in stiffness]
 
     @torch.no_grad()
-    def value(self) -> float:
-        """The penalty at the parameters; for several tasks, less the constant."""
-        parts = zip(self.weights, self.parameters, self.anchors, strict=False)
-        return sum(float((weight * (here - anchor).square()).sum()) for weight, here, anchor in parts) / 2
-
-    @torch.no_grad()
     def add_gradient(self) -> None:
         """Add the gradient of the penalty to `.grad`, as a new tensor."""
         for parameter, weight, anchor in zip(self.parameters, self.weights, self.anchors, strict=True):
@@ -77,7 +71,7 @@ class QuadraticPenalty:
 
     @torch.no_grad()
     def minimise(self) -> None:
-        """The proximal step: theta <- theta + h W / (1 + h W) * (A - theta)."""
+        """Make the proximal step: theta <- theta + h W / (1 + h W) * (A - theta)."""
         for parameter, share, anchor in zip(self.parameters, self._shares, self.anchors, strict=True):
             parameter.lerp_(anchor, share)
 
@@ -100,18 +94,19 @@ class QuadraticPenalty:
 
 
 class PenaltyOptions(MethodOptions):
-    #: What the penalty is multiplied with.
+    #: The factor on the penalty.
     strength: float = Field(ge=0, allow_inf_nan=False)
     step: Literal["proximal", "gradient"] = "proximal"
 
 
 class PenalisedMethod(Method):
-    """Descent on the loss of the task plus a quadratic penalty, whose weights hold the strength already."""
+    """Descent on the loss of the task plus a quadratic penalty, whose weights include the strength."""
 
-    def __init__(self, model: nn.Module, training: Training, options: PenaltyOptions) -> None:
+    options: PenaltyOptions
+
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.strength = options.strength
-        self.is_proximal = options.step == "proximal"
+        self.is_proximal = self.options.step == "proximal"
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.penalty = QuadraticPenalty(self.parameters, steady_step(training) if self.is_proximal else None)
         #: The largest curvature of the penalty that a task was trained under; None before there was one.
@@ -131,8 +126,8 @@ class PenalisedMethod(Method):
         return loss.detach()
 
     def descend(self) -> None:
-        """One update, given the gradient of the loss in `.grad`."""
-        acts = self.strength > 0 and bool(self.penalty.weights)
+        """Make one update, given the gradient of the loss in `.grad`."""
+        acts = self.options.strength > 0 and bool(self.penalty.weights)
         if acts and not self.is_proximal:
             self.penalty.add_gradient()
         self.optimizer.step()
@@ -144,7 +139,8 @@ class PenalisedMethod(Method):
         return self.penalty.bytes
 
     def concerns(self) -> list[str]:
-        if self.strength == 0:
+        strength = self.options.strength
+        if strength == 0:
             return [f"{self.name}: `strength` is 0, so there is no penalty and every update is that of sgd"]
         if self.curvature is None:
             return []
@@ -154,14 +150,14 @@ class PenalisedMethod(Method):
         if stiffness < torch.finfo(self.parameters[0].dtype).eps:
             return [
                 f"{self.name}: the penalty is lost in rounding (step size * largest curvature = {stiffness:.2g}), "
-                f"so every update is that of sgd; `strength` is {self.strength:g}"
+                f"so every update is that of sgd; `strength` is {strength:g}"
             ]
         bound = largest_stable_curvature(self.training)
         if not self.is_proximal and self.curvature > bound:
             return [
                 f"{self.name}: the gradient step is unstable where the curvature of the penalty exceeds {bound:.4g} "
                 f"(lr {self.training.lr:g}, momentum {self.training.momentum:g} {self.training.momentum_form}), "
-                f'and it reached {self.curvature:.4g} with `strength` {self.strength:g}; step="proximal" cannot diverge'
+                f'and it reached {self.curvature:.4g} with `strength` {strength:g}; step="proximal" cannot diverge'
             ]
         return []
 
@@ -175,13 +171,13 @@ class PenalisedMethod(Method):
 
 
 def steady_step(training: Training) -> float:
-    """How far a step moves a parameter for each unit of a gradient that stays the same."""
+    """Return the distance that one step moves a parameter per unit of a constant gradient."""
     heavy = training.momentum_form == "heavy_ball"
     return training.lr / (1 - training.momentum) if heavy else training.lr
 
 
 def largest_stable_curvature(training: Training) -> float:
-    """The largest curvature of a quadratic that gradient descent does not climb.
+    """Return the largest curvature of a quadratic on which gradient descent is stable.
 
     2 / lr; heavy-ball momentum is stable up to 2 (1 + momentum) / lr, and its average form, the same with
     lr (1 - momentum) for lr, up to 2 (1 + momentum) / (lr (1 - momentum)).

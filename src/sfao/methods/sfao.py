@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
-from pydantic import model_validator
+from pydantic import create_model, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -23,23 +23,17 @@ from sfao.optim.sfao import SFAO
 from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
 
+#: The options of :class:`sfao.Gate`, with the same names and defaults: a new one is a setting at once.
+GateFields = create_model(
+    "GateFields",
+    __base__=MethodOptions,
+    **{name: (type(default), default) for name, default in DEFAULTS.items()},
+)
 
-class SFAOOptions(MethodOptions):
+
+class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
     """The options of :class:`sfao.Gate` and of its `consolidate`, with the same defaults and the same rules."""
 
-    accept_above: float = DEFAULTS["accept_above"]
-    discard_below: float = DEFAULTS["discard_below"]
-    samples: int = DEFAULTS["samples"]
-    cosine: str = DEFAULTS["cosine"]
-    strict: bool = DEFAULTS["strict"]
-    projection: str = DEFAULTS["projection"]
-    capacity: int = DEFAULTS["capacity"]
-    admit_below: float = DEFAULTS["admit_below"]
-    min_norm: float = DEFAULTS["min_norm"]
-    eviction: str = DEFAULTS["eviction"]
-    storage: str = DEFAULTS["storage"]
-    rank: int = DEFAULTS["rank"]
-    memory_dtype: str = DEFAULTS["memory_dtype"]
     granularity: str = GRANULARITIES[0]
     memory_budget: str | int | None = None
     target: str = "loss"
@@ -63,19 +57,19 @@ class SFAOOptions(MethodOptions):
                 raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
 
     def of_gate(self) -> dict[str, Any]:
-        """The arguments of the gate."""
+        """Return the arguments of the gate."""
         planned = set(STORAGE_OPTIONS) if self.memory_budget is not None else set()
         return self.model_dump(exclude={"target", "per", "limit"} | planned)
 
 
 class SFAOMethod(GatedMethod):
-    """The library's optimizer, a gate a layer, with directions stored from the training part of every task."""
+    """The library's optimizer, with one gate per layer and directions stored from the training part of every task."""
 
-    name: ClassVar[str] = "sfao"
-    Options: ClassVar[type[MethodOptions]] = SFAOOptions
+    name = "sfao"
+    Options = SFAOOptions
+    options: SFAOOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: SFAOOptions) -> None:
-        self.options = options
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
         #: Decisions up to the end of the first task, while there was nothing to compare with.
         self.first_decisions: dict[str, dict[str, int]] = {}
@@ -96,7 +90,7 @@ class SFAOMethod(GatedMethod):
         self.first_decisions = self.first_decisions or self.decisions
 
     def _harvest(self, task: Task, generator: torch.Generator) -> Iterable[Batch]:
-        """What to consolidate: a pass over the task, of which no more is made than is used.
+        """Return the batches to consolidate: a pass over the task, of which no more is built than is used.
 
         Single examples are drawn here, as the first batch of a shuffled pass.
         """
@@ -110,25 +104,25 @@ class SFAOMethod(GatedMethod):
 
     def _concerns_about_decisions(self) -> list[str]:
         later = {layer: _difference(self.decisions[layer], first) for layer, first in self.first_decisions.items()}
-        gated = {layer: counts for layer, counts in later.items() if _decided(counts)}
-        if gated and all(counts["accept"] == _decided(counts) for counts in gated.values()):
+        gated = {layer: counts for layer, counts in later.items() if _count_decisions(counts)}
+        if gated and all(counts["accept"] == _count_decisions(counts) for counts in gated.values()):
             return [
-                "sfao: every gradient after the first task was accepted, so every update was that of sgd; "
+                f"{self.name}: every gradient after the first task was accepted, so every update was that of sgd; "
                 f"`accept_above` is {self.options.accept_above:g}"
             ]
-        stuck = [layer for layer, counts in gated.items() if counts["discard"] == _decided(counts)]
+        stuck = [layer for layer, counts in gated.items() if counts["discard"] == _count_decisions(counts)]
         if stuck:
             return [
-                f"sfao: every gradient of {_named(stuck)} after the first task was discarded, so nothing more was "
-                f"learnt there; `discard_below` is {self.options.discard_below:g}"
+                f"{self.name}: every gradient of {_name_layers(stuck)} after the first task was discarded, "
+                f"so nothing more was learnt there; `discard_below` is {self.options.discard_below:g}"
             ]
         return []
 
     def _concerns_about_memory(self) -> list[str]:
         full = [layer for layer in self.optimizer.gate.layers if layer.memory.products.spans_everything]
         return [
-            f"sfao: the memory of {_named([layer.name])} spans all its {layer.memory.products.size} parameters, so a "
-            f"projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
+            f"{self.name}: the memory of {_name_layers([layer.name])} spans all its {layer.memory.products.size} parameters, "
+            f"so a projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
             for layer in full
         ]
 
@@ -144,9 +138,9 @@ def _difference(counts: dict[str, int], earlier: dict[str, int]) -> dict[str, in
     return {name: count - earlier[name] for name, count in counts.items()}
 
 
-def _decided(counts: dict[str, int]) -> int:
+def _count_decisions(counts: dict[str, int]) -> int:
     return sum(count for name, count in counts.items() if name != "zero")
 
 
-def _named(layers: list[str]) -> str:
+def _name_layers(layers: list[str]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(repr, layers))}"

@@ -1,10 +1,6 @@
 """Gradient descent and nothing else: what forgetting looks like."""
 
-from typing import ClassVar
-
-from torch import nn
-
-from sfao.methods.method import Method, MethodOptions, Training
+from sfao.methods.method import Method, MethodOptions
 from sfao.models import reinitialise
 from sfao.streams.seeding import make_generator
 from sfao.streams.stream import Task
@@ -16,13 +12,10 @@ class SGDOptions(MethodOptions):
 
 
 class SGD(Method):
-    name: ClassVar[str] = "sgd"
-    Options: ClassVar[type[MethodOptions]] = SGDOptions
-
-    def __init__(self, model: nn.Module, training: Training, options: SGDOptions) -> None:
-        super().__init__(model, training, options)
-        self.fresh = options.fresh
+    name = "sgd"
+    Options = SGDOptions
+    options: SGDOptions
 
     def begin_task(self, number: int, task: Task) -> None:
-        if self.fresh and number > 0:
+        if self.options.fresh and number > 0:
             reinitialise(self.model, make_generator(self.training.seed, f"fresh model of task {number}").initial_seed())

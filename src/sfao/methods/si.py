@@ -1,6 +1,6 @@
 """Synaptic intelligence (Zenke, Poole and Ganguli 2017)."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -22,21 +22,21 @@ class SIOptions(PenaltyOptions):
 
 
 class SI(PenalisedMethod):
-    """A parameter is as important as the loss it took off on its way, over the square of the way.
+    """The importance of a parameter is the loss it removed on its way, divided by the square of that way.
 
     The path integral is over the gradient of the loss alone and the whole movement, the penalty's part included.
     As in the authors' code, an importance that sums to less than zero (the loss rose along that parameter) is zero.
     """
 
-    name: ClassVar[str] = "si"
-    Options: ClassVar[type[MethodOptions]] = SIOptions
+    name = "si"
+    Options = SIOptions
+    options: SIOptions
 
-    def __init__(self, model: nn.Module, training: Training, options: SIOptions) -> None:
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.damping = options.damping
         # The anchor of past tasks is where the way of this one began.
         self.penalty.anchors = [parameter.detach().clone() for parameter in self.parameters]
-        #: omega: the loss that each coordinate took off in this task.
+        #: omega: the loss that each coordinate removed in this task.
         self.gains = [torch.zeros_like(parameter) for parameter in self.parameters]
 
     def descend(self) -> None:
@@ -52,10 +52,10 @@ class SI(PenalisedMethod):
         super().end_task(number, task, generator)
         past = self.penalty.weights or [torch.zeros_like(gain) for gain in self.gains]
         new = (
-            importance(gain, here - start, self.damping)
+            importance(gain, here - start, self.options.damping)
             for gain, here, start in zip(self.gains, self.parameters, self.penalty.anchors, strict=True)
         )
-        weights = [(old + 2 * self.strength * omega).relu_() for old, omega in zip(past, new, strict=True)]
+        weights = [(old + 2 * self.options.strength * omega).relu_() for old, omega in zip(past, new, strict=True)]
         self.penalty.replace(weights)
         for gain in self.gains:
             gain.zero_()
@@ -73,5 +73,5 @@ class SI(PenalisedMethod):
 
 
 def importance(gain: Tensor, way: Tensor, damping: float) -> Tensor:
-    """What a task adds to Omega: omega / (Delta^2 + xi), equation 5 of the paper."""
+    """Return the contribution of a task to Omega: omega / (Delta^2 + xi), equation 5 of the paper."""
     return gain / (way.square() + damping)

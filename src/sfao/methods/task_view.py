@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class TaskView(nn.Module):
-    """The outputs of a model that belong to one task; a module, so that eval mode reaches the model."""
+    """The outputs of a model for one task; a module, so that eval mode reaches the model."""
 
     def __init__(self, model: nn.Module, outputs: slice) -> None:
         super().__init__()

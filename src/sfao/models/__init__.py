@@ -20,7 +20,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "wrn-28-1
 
 
 def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int, **sizes: Any) -> nn.Module:
-    """A model on the CPU, initialised as torch's layers are, from the seed; no generator of the caller moves."""
+    """Return a model on the CPU, initialised by torch's layers from the seed; no generator of the caller moves."""
     check_choice("model", name, tuple(MODELS))
     check_count("outputs", outputs)
     check_names(sizes, size_options(name))
@@ -31,7 +31,7 @@ def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int
 
 
 def reinitialise(model: nn.Module, seed: int) -> None:
-    """Give a model new weights, as torch's layers begin with, from the seed; no generator of the caller moves."""
+    """Initialise a model again by torch's layers, from the seed; no generator of the caller moves."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         fresh = deepcopy(model).cpu()  # so that the weights are the same whatever the device
@@ -42,5 +42,5 @@ def reinitialise(model: nn.Module, seed: int) -> None:
 
 
 def size_options(name: str) -> tuple[str, ...]:
-    """The names of the sizes that a model can be built with."""
+    """Return the names of the sizes that a model accepts."""
     return tuple(inspect.signature(MODELS[name]).parameters)[2:]

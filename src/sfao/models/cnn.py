@@ -8,7 +8,7 @@ from sfao.checks import check_count
 
 
 def cnn(input_shape: tuple[int, ...], outputs: int, fc: int = 256) -> nn.Sequential:
-    """Two blocks of 3x3 convolution (32, 64 channels), ReLU and 2x2 max pooling; fully connected; classifier.
+    """Build two blocks of 3x3 convolution (32, 64 channels), ReLU and 2x2 max pooling; a hidden layer; a classifier.
 
     The paper states 128 units for the fully connected layer; its released code has 256.
     """

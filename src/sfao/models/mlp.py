@@ -11,7 +11,7 @@ from sfao.checks import check_count
 
 
 def mlp(input_shape: tuple[int, ...], outputs: int, hidden: int | Sequence[int] = 256) -> nn.Sequential:
-    """Flattened input, hidden layers with ReLU, linear classifier; `hidden` is one size or the sizes in order.
+    """Build hidden layers with ReLU and a linear classifier; `hidden` is one size or the sizes in order.
 
     The paper states 784 hidden units; its released code, and its memory table, have 256.
     """

@@ -9,14 +9,14 @@ from sfao.checks import check_count
 
 
 def wrn_28_10(input_shape: tuple[int, ...], outputs: int, dropout: float = 0.0) -> nn.Module:
-    """The paper's large model: 28 layers, ten times as wide; 36,479,194 parameters for 10 classes of RGB."""
+    """Build the paper's large model: 28 layers, ten times as wide; 36,479,194 parameters for 10 classes of RGB."""
     return wide_resnet(input_shape, outputs, depth=28, widen=10, dropout=dropout)
 
 
 def wide_resnet(
     input_shape: tuple[int, ...], outputs: int, depth: int = 28, widen: int = 10, dropout: float = 0.0
 ) -> nn.Module:
-    """A wide residual network for images of any size: the features are averaged over all positions."""
+    """Build a wide residual network for images of any size: the features are averaged over all positions."""
     check_count("widen", widen)
     if not isinstance(depth, int) or depth < 10 or depth % 6 != 4:
         raise ValueError(f"`depth` must be 6 n + 4 with n of at least 1 (10, 16, 22, 28, ...), got {depth!r}")

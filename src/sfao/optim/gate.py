@@ -43,21 +43,7 @@ class Gate:
             ``memory_dtype`` and, where ``capacity`` directions do not fit, a smaller capacity:
             see :attr:`memory_plan`.
 
-    Options, all of them per group:
-        accept_above: accept when the largest sampled cosine is above (0.85). -1 always accepts.
-        discard_below: discard when it is not above this (-1e-4). -1 never discards, 1 always does.
-        samples: directions compared with at each step, drawn without replacement (10).
-        cosine: ``"signed"``, or ``"absolute"`` as in the paper's released code.
-        strict: accept only when the smallest sampled cosine is not negative either (False).
-        projection: off the ``"span"``, onto the ``"cone"`` of steps that increase no remembered loss, or
-            ``"sequential"``, the released code's subtraction of one direction after the other.
-        capacity: directions held per layer (200).
-        admit_below: store a direction only if its largest cosine with the memory is below (1: store all).
-        min_norm: never store gradients shorter than this (0).
-        eviction: ``"balanced"`` (equal shares of past tasks), ``"fifo"`` or ``"reservoir"``.
-        storage: ``"dense"`` rows, or ``"factored"`` matrices of rank ``rank`` (1).
-        memory_dtype: ``"float32"`` or ``"bfloat16"``.
-        rule: how cosines become decisions; ``"cosine"``, the thresholds above, is the only one.
+        options: see :class:`sfao.gating.options.GateOptions`.
     """
 
     def __init__(
@@ -232,6 +218,13 @@ class Gate:
             stored = store_task(self.layers, self.task, model, objective, units, self.device.type)
         self.end_task()
         return stored
+
+    def make_room(self, directions: int) -> None:
+        """Let every layer hold this many directions more than it holds now."""
+        for layer in self.layers:
+            layer.grow(len(layer.memory) + directions)
+        for group in self.param_groups:
+            group["capacity"] = self.layers[0].memory.capacity if self.granularity == "global" else group["capacity"]
 
     def end_task(self) -> None:
         """Mark a task boundary: directions stored from now on belong to the next task."""

@@ -124,6 +124,12 @@ class Layer:
         self.checked_options: tuple[object, ...] = read_options(self.options)
         self.rule_numbers = self.rule.numbers(self.options)
 
+    def grow(self, capacity: int) -> None:
+        """Let the memory hold up to `capacity` directions from now on."""
+        self.memory.grow(capacity)
+        self.options["capacity"] = capacity
+        self._accept_options()
+
     def adopt(
         self, options: dict[str, Any], memory: Memory, counts: dict[str, int], rule_state: tuple[float, ...]
     ) -> None:

@@ -9,6 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from sfao.experiment.errors import reraise_as
 from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
@@ -134,10 +135,8 @@ def _load(folder: Path, name: str) -> LoadedRun:
 
 
 def _load_record(folder: Path) -> Record:
-    try:
+    with reraise_as(ReportError):
         return load_record(folder)
-    except ValueError as error:
-        raise ReportError(str(error)) from error
 
 
 def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sfao.experiment.config import checked
-from sfao.experiment.errors import ConfigError, FolderError
+from sfao.experiment.config import make_config
+from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.experiment.folder import finished_record
 from sfao.experiment.record import RECORD, Record, read_record
@@ -44,7 +44,7 @@ class Archive:
 
 def key(config: dict[str, Any]) -> str:
     """Equal for runs of which only seed and device differ; settings that did not exist yet have their defaults."""
-    whole = checked(config).model_dump()
+    whole = make_config(config).model_dump()
     return json.dumps({name: value for name, value in whole.items() if name not in APART}, sort_keys=True)
 
 
@@ -63,10 +63,8 @@ def read_lines(file: Path) -> list[Record]:
     """The records of a file; a FolderError that names the line which is none."""
     records = []
     for number, line in enumerate(file.read_text().splitlines(), start=1):
-        try:
+        with reraise_as(FolderError):
             record = read_record(line, f"{file}:{number}")
-        except ValueError as error:
-            raise FolderError(str(error)) from error
         _check(record, f"{file}:{number}")
         records.append(record)
     return records
@@ -83,7 +81,7 @@ def _check(record: Record, where: str) -> None:
 
 
 def _check_settings(record: Record) -> None:
-    settings = checked(record.config)
+    settings = make_config(record.config)
     for name in SAID_TWICE:
         known, told = getattr(settings, name), getattr(record, name)
         if known != told:

@@ -11,7 +11,7 @@ from sfao.data.sets import get_description
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.folder import CONFIG, check_folder, finished_record
-from sfao.experiment.record import Record, describe
+from sfao.experiment.record import Record, describe_dataset
 from sfao.experiment.worker import Job
 from sfao.reproduction.protocol import Series
 from sfao.streams.slicing import slice_dataset
@@ -93,7 +93,7 @@ def _check_data(records: Sequence[Record], dataset: str, fraction: float, data_r
     """Runs still to do must be on the data of those that are done."""
     if not records:
         return
-    here = describe(slice_dataset(load_dataset(dataset, data_root), fraction))
+    here = describe_dataset(slice_dataset(load_dataset(dataset, data_root), fraction))
     for record in records:
         if record.data != here:
             raise FolderError(

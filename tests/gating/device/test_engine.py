@@ -27,7 +27,9 @@ def memory_of(directions: list[list[Tensor]], storage: str = "dense") -> Memory:
     memory = Memory([Storage(storage, 2, "float32").make(one) for one in layout], 20, torch.Generator())
     memory.to(DEVICE)
     for direction in directions:
-        memory.store_if_admitted(as_matrices(layout, direction), measure_norm(direction), 0, eviction="fifo", admit_below=1.0)
+        memory.store_if_admitted(
+            as_matrices(layout, direction), measure_norm(direction), 0, eviction="fifo", admit_below=1.0
+        )
     return memory
 
 

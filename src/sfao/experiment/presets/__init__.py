@@ -2,7 +2,7 @@
 
 A preset is {method: {benchmark: {"settings": ..., "source": ...}}}, where "*" stands for every method or every
 benchmark. `like: PRESET` in the place of "settings" takes the options that another preset has there. `recommended` is
-what a run gets when nothing else is said.
+the default preset.
 """
 
 from functools import cache
@@ -22,12 +22,12 @@ def preset_names() -> tuple[str, ...]:
 
 
 def preset_settings(preset: str, method: str, benchmark: str) -> list[dict[str, Any]]:
-    """What a preset says of a method on a benchmark: the general first, each overridden by the next."""
+    """Return the settings of a preset for a method on a benchmark, general ones first, each overridden by the next."""
     return [dict(entry["settings"]) for entry in _entries(preset, method, benchmark)]
 
 
 def preset_source(preset: str, method: str, benchmark: str) -> str:
-    """Where those settings come from, in words or as the command that found them; empty when there are none."""
+    """Return the source of those settings, in words or as the command that found them; empty when there are none."""
     return " ".join(str(entry["source"]).strip() for entry in _entries(preset, method, benchmark))
 
 
@@ -35,10 +35,10 @@ def _entries(preset: str, method: str, benchmark: str) -> list[dict[str, Any]]:
     check_choice("preset", preset, preset_names())
     content = _read(preset)
     found = [content.get(who, {}).get(where) for who in ("*", method) for where in ("*", benchmark)]
-    return [_followed(entry, method, benchmark) for entry in found if entry is not None]
+    return [_resolve_like(entry, method, benchmark) for entry in found if entry is not None]
 
 
-def _followed(entry: dict[str, Any], method: str, benchmark: str) -> dict[str, Any]:
+def _resolve_like(entry: dict[str, Any], method: str, benchmark: str) -> dict[str, Any]:
     if "like" not in entry:
         return entry
     options: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What is wrong with a setting, in one line."""
+"""One-line messages for settings that break their rule."""
 
 import re
 from pathlib import Path
@@ -13,8 +13,8 @@ from sfao.experiment.yaml_lines import lines_of
 Keys = tuple[str, ...]
 
 
-def explained(error: ValidationError, values: Any, file: Path | None, prefix: Keys, known: Keys) -> str:
-    """The first complaint about `values`: the field, the rule, the value and, if a file says it, the line."""
+def explain_error(error: ValidationError, values: Any, file: Path | None, prefix: Keys, known: Keys) -> str:
+    """Describe the first error in `values`: the field, the rule, the value and, if it is from a file, the line."""
     complaints = [(_keys(each, values), each) for each in error.errors()]
     keys, first = complaints[0]
     # A value of several types has a complaint from each; the one that got furthest into it knows best.
@@ -32,7 +32,7 @@ def explained(error: ValidationError, values: Any, file: Path | None, prefix: Ke
 
 
 def _keys(complaint: ErrorDetails, values: Any) -> Keys:
-    """Where in the values: without the names of types that pydantic puts between, such as `order.str`."""
+    """Return the keys of the wrong value, without the type names that pydantic inserts, such as `order.str`."""
     if complaint["type"] == "missing":
         return tuple(map(str, complaint["loc"]))
     found = []
@@ -46,7 +46,7 @@ def _keys(complaint: ErrorDetails, values: Any) -> Keys:
 
 
 def _where(file: Path | None, path: Keys, message: str) -> str:
-    """`file:line: ` of what the message names first, of the path where it names nothing; empty without a line."""
+    """Return `file:line: ` of the setting that the message names, else of the path; empty if the file has neither."""
     if file is None:
         return ""
     lines = lines_of(file)
