@@ -56,7 +56,7 @@ def method(
     defaults = {
         "lr": 0.05,
         "momentum": 0.0,
-        "momentum_form": "ema",
+        "momentum_form": "heavy_ball",
         "weight_decay": 0.0,
         "batch_size": 8,
         "seed": 0,

@@ -32,7 +32,7 @@ def stream(scenario: str = "domain", per_class: int = 12) -> Stream:
 
 
 def make_training(**changes) -> Training:
-    usual = {"lr": 0.1, "momentum": 0.0, "momentum_form": "ema", "weight_decay": 0.0}
+    usual = {"lr": 0.1, "momentum": 0.0, "momentum_form": "heavy_ball", "weight_decay": 0.0}
     return Training(**{**usual, "batch_size": 5, "seed": 3, **changes})
 
 

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from sfao.methods.episodic_memory import EpisodicMemory
+from sfao.streams.permuted import permute
 from tests.methods.laboratory import dataset, stream
 
 CPU = torch.device("cpu")
@@ -26,7 +27,7 @@ def test_bytes_count_pixels_labels_and_owners():
 
 def test_a_stored_example_is_seen_as_the_task_shows_it():
     """Normalised, permuted if the task is, with its own label: each one is found among the task's own batches."""
-    for tasks in (stream("task"), permuted(dataset(), tasks=3)):
+    for tasks in (stream("task"), permute(dataset(), tasks=3)):
         memory = fill_memory(tasks)
         for number, task in enumerate(tasks):
             inputs, targets, outputs = memory.of_task(number, CPU)

@@ -118,10 +118,13 @@ def test_it_holds_on_to_what_the_first_task_needs(scenario, model):
 def test_samples_limit_the_fisher():
     tasks = stream()
     method = make("ewc", tasks, {"fisher_samples": 7})
-    seen = []
-    method.model.register_forward_hook(lambda model, inputs, output: seen.append(len(output)))
-    method.fisher(tasks.tasks[0], torch.Generator())
-    assert seen == [1, 5, 2]  # a look at the layers, then the sample in batches
+    task = tasks.tasks[0]
+    inputs, targets = map(torch.cat, zip(*method.batches(task, torch.Generator()), strict=True))
+    expected = exact_fisher(TaskView(method.model, task.outputs), [(inputs[:7], targets[:7])], method.parameters)
+    for found, wanted in zip(method.fisher(task, torch.Generator()), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+    everything = make("ewc", tasks).fisher(task, torch.Generator())
+    assert not torch.allclose(everything[0], expected[0], rtol=1e-2)
 
 
 @pytest.mark.parametrize(

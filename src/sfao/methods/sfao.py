@@ -24,11 +24,8 @@ from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
 
 #: The options of :class:`sfao.Gate`, with the same names and defaults: a new one is a setting at once.
-GateFields = create_model(
-    "GateFields",
-    __base__=MethodOptions,
-    **{name: (type(default), default) for name, default in DEFAULTS.items()},
-)
+_FIELDS: dict[str, Any] = {name: (type(default), default) for name, default in DEFAULTS.items()}
+GateFields = create_model("GateFields", __base__=MethodOptions, **_FIELDS)
 
 
 class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
@@ -59,7 +56,8 @@ class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
     def of_gate(self) -> dict[str, Any]:
         """Return the arguments of the gate."""
         planned = set(STORAGE_OPTIONS) if self.memory_budget is not None else set()
-        return self.model_dump(exclude={"target", "per", "limit"} | planned)
+        arguments: dict[str, Any] = self.model_dump(exclude={"target", "per", "limit"} | planned)
+        return arguments
 
 
 class SFAOMethod(GatedMethod):
@@ -121,8 +119,8 @@ class SFAOMethod(GatedMethod):
     def _concerns_about_memory(self) -> list[str]:
         full = [layer for layer in self.optimizer.gate.layers if layer.memory.products.spans_everything]
         return [
-            f"{self.name}: the memory of {_name_layers([layer.name])} spans all its {layer.memory.products.size} parameters, "
-            f"so a projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
+            f"{self.name}: the memory of {_name_layers([layer.name])} spans all its {layer.memory.products.size} "
+            f"parameters, so a projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
             for layer in full
         ]
 
