@@ -6,7 +6,7 @@ from rich.console import Console
 
 from sfao.experiment.record import Record
 from sfao.reports.comparison import comparison
-from sfao.reports.comparison_views import as_json, as_markdown, show
+from sfao.reports.comparison_formats import as_json, as_markdown, print_comparison
 
 EMBEDDED = {"name": "mnist-5k", "train": 4000, "test": 1000, "complete": True, "embedded": True}
 FULL = {"name": "mnist", "train": 60000, "test": 10000, "complete": True, "embedded": False}
@@ -33,7 +33,7 @@ def only_group(records):
 
 def text(records, width=120):
     console = Console(file=StringIO(), width=width)
-    show(comparison(records), console)
+    print_comparison(comparison(records), console)
     return console.file.getvalue()
 
 

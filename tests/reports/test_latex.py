@@ -3,11 +3,9 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sfao.reports.comparison import comparison
-from sfao.reports.latex import as_latex, escaped
+from sfao.reports.comparison_formats import as_latex
 from tests.reports.test_comparison import THREE, record
 
 
@@ -42,35 +40,10 @@ def test_what_must_not_be_compared_is_in_tables_of_its_own():
     assert len(set(re.findall(r"\\label\{(.*?)\}", text))) == 2
 
 
-def test_names_with_settings_are_escaped():
+def test_names_with_settings_are_escape_latex():
     faster = {"method": "sgd", "seed": 0, "weight_decay": "50%", "model": {"name": "mlp"}}
     text = as_latex(comparison([record("sgd", 0), record("sgd", 0, config=faster)]))
     assert r"weight\_decay=50\%" in text
-
-
-@pytest.mark.parametrize(
-    ("plain", "written"),
-    [
-        ("a_b & 5%", r"a\_b \& 5\%"),
-        ("{x}$#", r"\{x\}\$\#"),
-        ("\\input", r"\textbackslash{}input"),
-        ("~^`", r"\textasciitilde{}\textasciicircum{}\textasciigrave{}"),
-        ("<0.0001", "$<$0.0001"),
-        ("two\n\nlines", "two lines"),
-    ],
-)
-def test_special_letters(plain, written):
-    assert escaped(plain) == written
-
-
-@given(st.text(max_size=40))
-def test_nothing_special_is_left_unescaped(text):
-    left = escaped(text)
-    words = (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textasciigrave{}")
-    for known in (*words, "$<$", "$>$", "$|$", r"$\pm$"):
-        left = left.replace(known, "")
-    left = re.sub(r"\\[&%$#_{}]", "", left)
-    assert not set(left) & set("\\&%$#_{}~^`<>|\n")
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")

@@ -119,7 +119,7 @@ def make_folder(out: Path) -> None:
 def write(results: "Results", out: Path) -> list[Path]:
     """bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
     from sfao.cost.figures import cost_figure
-    from sfao.cost.views import as_markdown
+    from sfao.cost.formats import as_markdown
     from sfao.experiment.files import write_atomically, write_json, write_text
     from sfao.reports.figures.formats import as_pdf, as_picture
 
@@ -135,13 +135,13 @@ def write(results: "Results", out: Path) -> list[Path]:
 
 
 def tell(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
-    from sfao.cost.views import show
+    from sfao.cost.formats import print_results
 
     if as_json:
         say_json(results.as_json())
     elif not quiet:
         screen = console()
-        show(results, screen)
+        print_results(results, screen)
         for path in written:
             screen.print(str(path), markup=False, soft_wrap=True)
 

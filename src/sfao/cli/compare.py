@@ -107,7 +107,7 @@ def _noting(watch: Any, tracebacks: list[str]) -> Any:
 def write_results(compared: "Comparison", records: "list[Record]", out: Path) -> dict[str, Any]:
     """comparison.json and comparison.md, each whole or not at all; returns what the first one holds."""
     from sfao.experiment.files import write_json, write_text
-    from sfao.reports.comparison_views import as_json, as_markdown
+    from sfao.reports.comparison_formats import as_json, as_markdown
 
     runs = [
         {
@@ -123,10 +123,10 @@ def write_results(compared: "Comparison", records: "list[Record]", out: Path) ->
 
 
 def tell(compared: "Comparison", records: "list[Record]", out: Path) -> None:
-    from sfao.reports.comparison_views import show
+    from sfao.reports.comparison_formats import print_comparison
 
     screen = console()
-    show(compared, screen)
+    print_comparison(compared, screen)
     for record in records:
         if record.status != "done":
             line = f"{record.method} seed {record.seed} {record.status}: {record.error}"

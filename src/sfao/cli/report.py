@@ -47,11 +47,10 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
     tell("loading the libraries")
     from sfao.experiment.files import write_atomically, write_json
     from sfao.reports.comparison import comparison
-    from sfao.reports.comparison_views import as_markdown
+    from sfao.reports.comparison_formats import as_latex, as_markdown
     from sfao.reports.errors import ReportError
     from sfao.reports.figures import as_pdf, drawings
     from sfao.reports.groups import grouped
-    from sfao.reports.latex import as_latex
     from sfao.reports.page import write_page
     from sfao.reports.runs import load_runs, notices, unfinished_runs
 

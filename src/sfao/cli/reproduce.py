@@ -223,12 +223,12 @@ def _leave_and_tell(wanted: _Wanted, plan: "Plan", records: "list[Record]", show
 
 def _leave_tables(wanted: _Wanted, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
     from sfao.experiment.files import write_json, write_text
-    from sfao.reproduction.reproduced import reproduce as reproduced
-    from sfao.reproduction.views import as_json, as_markdown, show
+    from sfao.reproduction.formats import as_json, as_markdown, print_reproduction
+    from sfao.reproduction.reproduced_table import reproduce_table
 
     made, screen = [], console()
     for number in wanted.tables:
-        one = reproduced(
+        one = reproduce_table(
             number,
             wanted.preset,
             archive,
@@ -243,14 +243,14 @@ def _leave_tables(wanted: _Wanted, archive: "Archive", shown: bool) -> list[dict
         write_text(file.with_name(f"{file.name}.md"), as_markdown(one))
         made.append(as_json(one))
         if shown:
-            show(one, screen)
+            print_reproduction(one, screen)
             screen.print(f"{file}.md\n{file}.json\n", markup=False, soft_wrap=True)
     return made
 
 
 def _leave_figure(wanted: _Wanted, name: str) -> list[Path]:
     from sfao.experiment.folder import finished_record
-    from sfao.reproduction.figures import leave_figure
+    from sfao.reproduction.paper_figures import leave_figure
     from sfao.reproduction.protocol import figure_series
 
     folders = [

@@ -9,11 +9,13 @@ from sfao.experiment.errors import FolderError
 from sfao.experiment.record import Record
 from sfao.reports.figures import Drawing, as_picture
 from sfao.reproduction.archive import Archive, key, read_lines
-from sfao.reproduction.drawings import agreement, figure1, threshold_effect
+from sfao.reproduction.formats import as_markdown
+from sfao.reproduction.page_figures import agreement, figure1, threshold_effect
 from sfao.reproduction.paper import paper_table, stated_seeds, table_numbers
 from sfao.reproduction.protocol import PRESETS, protocol
-from sfao.reproduction.reproduced import Reproduced, Row, reproduce
-from sfao.reproduction.views import as_markdown
+from sfao.reproduction.reproduced_table import ReproducedTable, Row, reproduce_table
+from sfao.tables import Column, Table
+from sfao.tables.markdown import render_grid
 
 #: Why there are no records, where that is known: `released: {table7: reason}`, beside the folders of records.
 REASONS = "missing.yaml"
@@ -62,7 +64,7 @@ def page(records: Path) -> Page:
     for preset, archive in archives.items():
         parts.append(f"## Preset {preset}\n\n{ABOUT[preset]}\n")
         tables = filled[preset]
-        parts += [f"### {drawing.title}\n\n{_shown(drawing)}" for drawing in drawn[preset]]
+        parts += [f"### {drawing.title}\n\n{_show_figure(drawing)}" for drawing in drawn[preset]]
         parts += [as_markdown(table, "###") for table in tables]
         parts.append(_missing(preset, {table.number for table in tables if not table.as_released}, reasons))
         parts.append(_unused(preset, archive))
@@ -76,7 +78,7 @@ def _drawings(preset: str, archive: Archive) -> list[Drawing]:
     return [drawing for draw in (threshold_effect, figure1) if (drawing := draw(preset, archive))]
 
 
-def _shown(drawing: Drawing) -> str:
+def _show_figure(drawing: Drawing) -> str:
     return f"![{drawing.alt}]({FIGURES}/{drawing.name}.svg)\n\n{drawing.caption}\n"
 
 
@@ -84,43 +86,64 @@ def _archive(folder: Path) -> Archive:
     return Archive(record for file in sorted(folder.glob("*.jsonl")) for record in read_lines(file))
 
 
-def _in_short(tables: list[Reproduced], glance: list[Drawing]) -> str:
+def _in_short(tables: list[ReproducedTable], glance: list[Drawing]) -> str:
     """The averages at a glance, and how many of the paper's cells agree with ours, row by row."""
     if not tables:
         return ""
     lines = [
         "## In short",
         "",
-        *map(_shown, glance),
+        *map(_show_figure, glance),
         "Cells of the paper within two standard errors of ours, or nearer than it prints (of one run: within two",
         "standard deviations; bytes and counts: equal), of those that our runs fill and a spread allows to judge.",
         "",
-        "| table | preset | agree | row by row |",
-        "|---|---|---:|---|",
+        render_grid(Table("", AGREEMENT_COLUMNS, tables)),
     ]
-    for table in tables:
-        # Beside a method's own row there are others of its name, to show what else the paper's could be.
-        rows = [row for row in table.rows if table.kind != "accuracy" or not row.remark]
-        judged = {_named(row): [cell.agrees for cell in row.cells if cell.agrees is not None] for row in rows}
-        judged = {name: found for name, found in judged.items() if found}
-        told = ", ".join(f"{name} {sum(found)} of {len(found)}" for name, found in judged.items()) or "one seed each"
-        agree = f"{sum(map(sum, judged.values()))} of {sum(map(len, judged.values()))}" if judged else ""
-        preset = f"{table.preset}, as released" if table.as_released else table.preset
-        lines.append(f"| {table.number}, {table.title} | {preset} | {agree} | {told} |")
     return "\n".join(lines) + "\n"
 
 
-def _named(row: Row) -> str:
+def _preset(table: ReproducedTable) -> str:
+    return f"{table.preset}, as released" if table.as_released else table.preset
+
+
+def _agreement(table: ReproducedTable) -> str:
+    """3 of 7, over all rows; empty where no cell can be judged."""
+    judged = _judge_rows(table).values()
+    return f"{sum(map(sum, judged))} of {sum(map(len, judged))}" if judged else ""
+
+
+def _agreement_by_row(table: ReproducedTable) -> str:
+    judged = _judge_rows(table)
+    return ", ".join(f"{name} {sum(found)} of {len(found)}" for name, found in judged.items()) or "one seed each"
+
+
+def _judge_rows(table: ReproducedTable) -> dict[str, list[bool]]:
+    """{row: for each cell that can be judged, whether it agrees}, of rows that have any."""
+    # Beside a method's own row there are others of its name, to show what else the paper's could be.
+    rows = [row for row in table.rows if table.kind != "accuracy" or not row.remark]
+    judged = {_row_name(row): [cell.agrees for cell in row.cells if cell.agrees is not None] for row in rows}
+    return {name: found for name, found in judged.items() if found}
+
+
+def _row_name(row: Row) -> str:
     return f"{row.name}, {row.remark.rstrip('.')}:" if row.remark else row.name
 
 
-def _tables(preset: str, archive: Archive) -> Iterable[Reproduced]:
+AGREEMENT_COLUMNS: tuple[Column[ReproducedTable], ...] = (
+    Column("table", lambda table: f"{table.number}, {table.title}"),
+    Column("preset", _preset),
+    Column("agree", _agreement, align="right"),
+    Column("row by row", _agreement_by_row),
+)
+
+
+def _tables(preset: str, archive: Archive) -> Iterable[ReproducedTable]:
     for number in table_numbers():
-        table = reproduce(number, preset, archive, asked=stated_seeds())
+        table = reproduce_table(number, preset, archive, asked=stated_seeds())
         if not table.empty:
             yield table
         if preset == "released" and _released_rows(number, archive):
-            yield reproduce(number, preset, archive, asked=stated_seeds(), as_released=True)
+            yield reproduce_table(number, preset, archive, asked=stated_seeds(), as_released=True)
 
 
 def _released_rows(number: int, archive: Archive) -> list[Record]:

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sfao.experiment.statistics import spread
 from sfao.reports.comparison import Row
-from sfao.reports.comparison_views import bytes_in_words
+from sfao.reports.comparison_columns import format_size
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.labels import place_labels
 from sfao.reports.figures.style import (
@@ -81,7 +81,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
             f"evaluation on the machine of the runs.{_bound(shown)}{and_more(len(rows) - len(shown), 'method')}"
         ),
         alt="; ".join(
-            f"{held.row}: accuracy {held.accuracy:.3f}, {bytes_in_words(held.cost)}, {_seconds(took.cost)}"
+            f"{held.row}: accuracy {held.accuracy:.3f}, {format_size(held.cost)}, {_seconds(took.cost)}"
             for held, took in zip(memory, time, strict=True)
         )
         + ".",
@@ -192,7 +192,7 @@ def _decades(*digits: int, every: int = 1) -> list[float]:
 
 
 BYTES = Scale(
-    lambda count: bytes_in_words(count).replace(".0 ", " "), [_decades(1, 2, 5), _decades(1), _decades(1, every=3)]
+    lambda count: format_size(count).replace(".0 ", " "), [_decades(1, 2, 5), _decades(1), _decades(1, every=3)]
 )
 _CLOCK = [count * unit for unit in (1.0, 60.0) for count in (1, 2, 5, 10, 20)]
 _DAYS = [3600.0 * count for count in (1, 2, 5, 10, 20, 50, 100, 200, 500)]

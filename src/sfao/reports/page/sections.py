@@ -10,12 +10,13 @@ from markupsafe import Markup
 
 from sfao.experiment.record import Record
 from sfao.gating.decision import Decision
-from sfao.reports.comparison import Group
-from sfao.reports.comparison_views import concerned, reading_notes
+from sfao.reports.comparison import Group, Row
+from sfao.reports.comparison_notes import list_runs, write_reading_notes
 from sfao.reports.groups import RunGroup
 from sfao.reports.page.settings import Differences, differences, seeds_in_words, set_up
-from sfao.reports.page.tables import Table, result_table, runs_table
+from sfao.reports.page.tables import result_table, runs_table
 from sfao.reports.runs import LoadedRun
+from sfao.tables import Table
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class Section:
     caveat: str
     lead: str
     facts: list[tuple[str, str]]
-    results: Table
+    results: Table[Row]
     notes: list[str]
     warnings: list[tuple[str, str]]
     #: (run, how it ended, why) of those that did not end well.
     troubles: list[tuple[str, str, str]]
     pictures: Sequence[Picture]
-    runs: Table
+    runs: Table[LoadedRun]
     differences: Differences
     details: list[RunDetails]
 
@@ -84,11 +85,11 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
         lead=_lead(group),
         facts=_facts(group.runs),
         results=result_table(group.group),
-        notes=reading_notes(group.group),
+        notes=write_reading_notes(group.group),
         warnings=_warnings(group.group),
         troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
         pictures=pictures,
-        runs=runs_table(group.runs),
+        runs=runs_table(group.group, group.runs),
         differences=differing,
         details=[_details(run, differing) for run in group.runs],
     )
@@ -96,7 +97,7 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
 
 def _warnings(group: Group) -> list[tuple[str, str]]:
     uneven = [("settings", group.uneven)] if group.uneven else []
-    return uneven + [(concerned(warned), warned.text) for warned in group.warnings]
+    return uneven + [(list_runs(warned), warned.text) for warned in group.warnings]
 
 
 def _lead(group: RunGroup) -> str:

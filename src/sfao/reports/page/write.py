@@ -14,6 +14,7 @@ from sfao.reports.figures import Drawing, as_svg
 from sfao.reports.groups import grouped
 from sfao.reports.page.sections import Picture, opening, section
 from sfao.reports.runs import LoadedRun
+from sfao.tables.html import render_html
 
 PAGE = "report.html"
 
@@ -47,6 +48,7 @@ def page(runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing
         .render(
             opening=opening(runs, sections),
             sections=sections,
+            render_html=render_html,
             notices=notices,
             policy=_policy(style, script),
             style=Markup(style),

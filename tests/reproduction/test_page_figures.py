@@ -6,10 +6,10 @@ import pytest
 
 from sfao.reports.figures import as_picture
 from sfao.reproduction.archive import Archive
-from sfao.reproduction.drawings import agreement, figure1, threshold_effect
+from sfao.reproduction.page_figures import agreement, figure1, threshold_effect
 from sfao.reproduction.paper import table_numbers
 from sfao.reproduction.protocol import figure_series, protocol
-from sfao.reproduction.reproduced import reproduce
+from sfao.reproduction.reproduced_table import reproduce_table
 from tests.reproduction.made import record
 
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}
@@ -18,7 +18,7 @@ PART = {"train": 600, "complete": False}
 
 
 def table(number, records, **how):
-    return reproduce(number, "released", Archive(records), asked=5, **how)
+    return reproduce_table(number, "released", Archive(records), asked=5, **how)
 
 
 def everything(seeds=3):
@@ -135,7 +135,7 @@ def test_figure_1_needs_no_more_than_records():
 def test_figures_of_everything_that_could_be_run_are_legible_and_small():
     archive = everything()
     tables = [
-        reproduce(number, "released", archive, asked=3, as_released=as_released)
+        reproduce_table(number, "released", archive, asked=3, as_released=as_released)
         for number in range(1, 8)
         for as_released in (False, True)
     ]

@@ -46,7 +46,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Reproduced:
+class ReproducedTable:
     number: int
     title: str
     kind: str
@@ -71,10 +71,15 @@ class Reproduced:
     def empty(self) -> bool:
         return all(row.empty for row in self.rows)
 
+    @property
+    def remarks(self) -> list[str]:
+        """The remarks of the rows, each once; a row refers to one by its number, counted from 1."""
+        return _unique(row.remark for row in self.rows if row.remark)
 
-def reproduce(
+
+def reproduce_table(
     number: int, preset: str, archive: Archive, *, asked: int, fraction: float = 1.0, as_released: bool = False
-) -> Reproduced:
+) -> ReproducedTable:
     """The table as the records of the archive fill it; rows without records stay empty."""
     printed, runs = paper_table(number), protocol(number, preset, as_released)
     as_released = as_released and printed.kind == "accuracy"  # the others have no rows of another protocol
@@ -85,7 +90,7 @@ def reproduce(
     filled = _Filled(printed, runs, found, fraction)
     rows = filled.by_task() if printed.kind == "accuracy" else filled.by_column()
     used = [record for series in runs.cells.values() for record in found[series]]
-    return Reproduced(
+    return ReproducedTable(
         number=number,
         title=printed.title,
         kind=printed.kind,

@@ -12,11 +12,11 @@ from sfao.reports.figures.paper_and_ours import Pair, paper_and_ours
 from sfao.reports.figures.threshold_sweep import Measured, threshold_sweep
 from sfao.reports.runs import LoadedRun
 from sfao.reproduction.archive import Archive
-from sfao.reproduction.figures import draw_figure
+from sfao.reproduction.formats import describe_protocol
 from sfao.reproduction.paper import implied_forgetting, paper_table, single_run
+from sfao.reproduction.paper_figures import draw_figure
 from sfao.reproduction.protocol import METHODS, STREAM_OF, THRESHOLDS, figure_series, protocol
-from sfao.reproduction.reproduced import AVERAGE, RELEASED_THRESHOLD, Reproduced, Row
-from sfao.reproduction.views import protocol_in_words
+from sfao.reproduction.reproduced_table import AVERAGE, RELEASED_THRESHOLD, ReproducedTable, Row
 
 #: Tables of the paper: average accuracy and PSM against the threshold; the second has all streams.
 ACCURACY_TABLE, PSM_TABLE = 10, 11
@@ -28,7 +28,7 @@ PARTIAL = " *"
 # -- Average accuracy, paper and ours ---------------------------------------------------------------------------
 
 
-def agreement(tables: Sequence[Reproduced], as_released: bool = False) -> Drawing | None:
+def agreement(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
     """Of tables with a column a task, of one protocol or `as_released`: the average of every row; None without any."""
     shown = [table for table in tables if table.kind == "accuracy" and table.as_released == as_released]
     if not shown:
@@ -42,7 +42,7 @@ def agreement(tables: Sequence[Reproduced], as_released: bool = False) -> Drawin
         title="Average accuracy, paper and ours",
         axis="average accuracy after the last task, %",
         caption=(
-            f"Average accuracy after the last task, preset {shown[0].preset}, {protocol_in_words(as_released)}. Rings: "
+            f"Average accuracy after the last task, preset {shown[0].preset}, {describe_protocol(as_released)}. Rings: "
             "the paper, which prints no spread of it. Dots: the mean of our runs, with their standard deviation as a "
             "bar"
             + (", which one seed alone has not" if 1 in counts else "")
@@ -56,7 +56,7 @@ def _said_of_parts(there_are: bool) -> str:
     return f"{PARTIAL}: on a part of the training data." if there_are else ""
 
 
-def _heading(table: Reproduced) -> str:
+def _heading(table: ReproducedTable) -> str:
     return f"Table {table.number}, {STREAM_OF[table.number]}{PARTIAL if table.caveats else ''}"
 
 

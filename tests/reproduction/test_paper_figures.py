@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sfao.experiment.errors import FolderError
-from sfao.reproduction.figures import leave_figure
+from sfao.reproduction.paper_figures import leave_figure
 from sfao.reproduction.protocol import figure_series
 from tests.reproduction.made import record
 
