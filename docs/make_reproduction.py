@@ -11,7 +11,7 @@ from pathlib import Path
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.files import write_text
 from sfao.reproduction.archive import collect
-from sfao.reproduction.page import FIGURES, page
+from sfao.reproduction.page import FIGURES, make_page
 
 DOCS = Path(__file__).parent
 
@@ -25,7 +25,7 @@ def main() -> None:
     try:
         for file in collect(asked.collect, asked.records) if asked.collect else []:
             print(file)
-        made = page(asked.records)
+        made = make_page(asked.records)
         for name, picture in made.figures.items():
             file = asked.page.parent / FIGURES / name
             file.parent.mkdir(parents=True, exist_ok=True)

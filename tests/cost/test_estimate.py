@@ -5,14 +5,14 @@ import torch
 from torch import nn
 
 from sfao import SFAO, layer_groups
-from sfao.cost.calibration import at_batch, shapes_of, tiny_layer
+from sfao.cost.calibration import extrapolate_time, shapes_of, tiny_layer
 from sfao.cost.cases import SUBJECTS, WIDTHS, Case, Group, Storage, Subject
 from sfao.cost.estimate import estimate
-from sfao.cost.held import held_bytes
+from sfao.cost.gate_work import Holding, Pace, layer_work
 from sfao.cost.measuring import Effort
+from sfao.cost.memory_size import count_memory_bytes
 from sfao.cost.results import measure_group
 from sfao.cost.training import Setting, full_optimizer
-from sfao.cost.work import Holding, Pace, layer_work
 from sfao.gating.layout import Layout, layouts
 from sfao.models import wide_resnet
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def held(model: nn.Module, directions: int, storage: Storage):
-    return held_bytes(layer_groups(model), directions, storage.kind, storage.rank, storage.dtype)
+    return count_memory_bytes(layer_groups(model), directions, storage.kind, storage.rank, storage.dtype)
 
 
 def step(model: nn.Module, optimizer: SFAO, shape: tuple[int, ...]) -> None:
@@ -146,5 +146,5 @@ def test_a_tiny_layer_is_no_larger_and_is_spanned_only_if_the_layer_is(shapes, c
 
 
 def test_a_batch_that_takes_too_long_lies_on_the_line_through_smaller_ones():
-    assert at_batch({2: 10.0, 4: 16.0}, 32) == 16 + 28 * 3
-    assert at_batch({32: 5.0}, 32) == 5
+    assert extrapolate_time({2: 10.0, 4: 16.0}, 32) == 16 + 28 * 3
+    assert extrapolate_time({32: 5.0}, 32) == 5

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sfao.cost.cases import Case, Storage
-from sfao.cost.measuring import Effort, timed
+from sfao.cost.measuring import Effort, time_steps
 from sfao.cost.released import ReleasedLoop
 from sfao.cost.training import Setting, Training
 
@@ -83,19 +83,19 @@ def test_channels_last_reaches_the_gradients_of_convolutions():
 def test_steps_take_turns_and_the_first_of_a_turn_is_not_counted():
     called = []
     steps = {name: lambda name=name: called.append(name) for name in ("one", "other")}
-    times = timed(steps, Effort(turns=2, seconds=60, fewest=1, steps_a_turn=2), CPU)
+    times = time_steps(steps, Effort(turns=2, seconds=60, fewest=1, steps_a_turn=2), CPU)
     assert "".join(name[1] for name in called) == "nnnttt" + 2 * "nnnttt"
     assert [timing.measurements for timing in times.values()] == [4, 4]
     assert all(timing.low_ms <= timing.ms <= timing.high_ms for timing in times.values())
 
 
 def test_joined_one_measurement_is_of_a_whole_turn():
-    times = timed({"one": lambda: None}, Effort(turns=4, seconds=60, steps_a_turn=3), CPU, joined=True)
+    times = time_steps({"one": lambda: None}, Effort(turns=4, seconds=60, steps_a_turn=3), CPU, joined=True)
     assert times["one"].measurements == 4
 
 
 def test_when_time_is_up_the_fewest_turns_are_done():
-    times = timed({"one": lambda: None}, Effort(turns=100, seconds=0, fewest=2, steps_a_turn=1), CPU)
+    times = time_steps({"one": lambda: None}, Effort(turns=100, seconds=0, fewest=2, steps_a_turn=1), CPU)
     assert times["one"].measurements == 2
 
 
@@ -103,5 +103,5 @@ def test_slower_steps_take_longer():
     size = {"small": 64, "large": 512}
     matrices = {name: torch.randn(n, n) for name, n in size.items()}
     steps = {name: lambda m=m: m @ m for name, m in matrices.items()}
-    times = timed(steps, Effort(turns=10, seconds=5), CPU)
+    times = time_steps(steps, Effort(turns=10, seconds=5), CPU)
     assert times["large"].ms > 10 * times["small"].ms > 0

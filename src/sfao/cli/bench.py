@@ -60,33 +60,43 @@ def bench(
     with spoken_errors(debug):
         import torch
 
-        from sfao.cost.asked import chosen, counts, most_bytes, one_of, setting
-        from sfao.cost.asked import samples as parse_samples
-        from sfao.cost.cases import SUBJECTS, Sweep, plan, storages
+        from sfao.cost.arguments import (
+            make_setting,
+            parse_choice,
+            parse_choices,
+            parse_counts,
+            parse_memory_limit,
+            parse_samples,
+        )
+        from sfao.cost.cases import SUBJECTS, Sweep, combine_storages, plan_groups
         from sfao.cost.results import measure
         from sfao.experiment.errors import ConfigError
 
         usual = HURRIED if quick else USUAL
-        trained = setting(
+        trained = make_setting(
             device,
             batch_size,
             channels_last=channels_last,
             autocast=autocast,
-            compile=chosen("compile", compiled) if compiled else (),
+            compile=parse_choices("compile", compiled) if compiled else (),
             graph=graph,
         )
-        everything = list(SUBJECTS) if trained.device.type == "cuda" else ["mlp", "cnn"]
+        everything = ["mlp"] if quick else list(SUBJECTS) if trained.device.type == "cuda" else ["mlp", "cnn"]
         sweep = Sweep(
-            models=tuple(dict.fromkeys(one_of("model", name) for name in model or (["mlp"] if quick else everything))),
-            directions=counts("directions", directions or usual["directions"]),
+            models=tuple(dict.fromkeys(parse_choice("model", name) for name in model or everything)),
+            directions=parse_counts("directions", directions or usual["directions"]),
             samples=parse_samples(samples or usual["samples"]),
-            storages=storages(chosen("storage", storage), counts("rank", rank), chosen("memory-dtype", memory_dtype)),
-            decisions=chosen("decisions", decisions or usual["decisions"]),
+            storages=combine_storages(
+                parse_choices("storage", storage),
+                parse_counts("rank", rank),
+                parse_choices("memory-dtype", memory_dtype),
+            ),
+            decisions=parse_choices("decisions", decisions or usual["decisions"]),
             widths=not quick,
-            most_bytes=most_bytes(max_memory, trained.device),
+            most_bytes=parse_memory_limit(max_memory, trained.device),
             released=not graph,  # its loop reads every cosine on the host
         )
-        if not plan(sweep)[0]:
+        if not plan_groups(sweep)[0]:
             raise ConfigError(f"`max-memory` must let at least one case be measured, got {max_memory!r}")
         make_folder(out)
         if threads:

@@ -70,12 +70,12 @@ def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool
     """Do the runs in view of the user, leave and show the table; exit code 1 when a run failed or diverged."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare
-    from sfao.reports.comparison import comparison
+    from sfao.reports.comparison import compare_records
 
     tracebacks: list[str] = []
     with stop_signals() as stopping, live_lines(jobs, shown=not (quiet or as_json)) as watch:
         records = compare(jobs, watch=_noting(watch, tracebacks), stopping=stopping, **how)
-    compared = comparison(records)
+    compared = compare_records(records)
     summary = write_results(compared, records, out)
     if as_json:
         say_json(summary)

@@ -36,16 +36,16 @@ def estimate(
     with spoken_errors(debug):
         import torch
 
-        from sfao.cost.asked import as_config_error, setting, shaped
-        from sfao.cost.estimate import chosen_holding
+        from sfao.cost.arguments import as_config_error, make_setting, make_subject
+        from sfao.cost.estimate import choose_holding
         from sfao.cost.estimate import estimate as predict
 
         given = {"storage": storage, "rank": rank, "memory_dtype": memory_dtype}
         options: Any = {name: value for name, value in given.items() if value is not None}
         options |= {"capacity": capacity, "samples": samples}
-        subject = shaped(model, input_shape, classes)
-        as_config_error(lambda: chosen_holding(subject, options, memory_budget))
-        trained = setting(device, batch_size)
+        subject = make_subject(model, input_shape, classes)
+        as_config_error(lambda: choose_holding(subject, options, memory_budget))
+        trained = make_setting(device, batch_size)
         if threads:
             torch.set_num_threads(threads)
         found = predict(subject, options, memory_budget, trained)

@@ -46,25 +46,25 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
     """What was written, and what its reader must know; every file is whole, and none is there before all are made."""
     tell("loading the libraries")
     from sfao.experiment.files import write_atomically, write_json
-    from sfao.reports.comparison import comparison
+    from sfao.reports.comparison import compare_records
     from sfao.reports.comparison_formats import as_latex, as_markdown
     from sfao.reports.errors import ReportError
-    from sfao.reports.figures import as_pdf, drawings
-    from sfao.reports.groups import grouped
+    from sfao.reports.figures import as_pdf, draw_figures
+    from sfao.reports.groups import group_runs
     from sfao.reports.page import write_page
-    from sfao.reports.runs import load_runs, notices, unfinished_runs
+    from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
 
     if out.exists() and not out.is_dir():
         raise ReportError(f"`out` must be a folder, got the file {out}")
     tell("reading runs")
     runs = load_runs(folders)
-    told = notices(runs, unfinished_runs(folders))
-    compared = comparison([run.record for run in runs])
+    told = write_notices(runs, find_unfinished_runs(folders))
+    compared = compare_records([run.record for run in runs])
     made = {out / "table.md": as_markdown(compared).encode(), out / "table.tex": as_latex(compared).encode()}
     drawn = []
-    for group in grouped(runs):
+    for group in group_runs(runs):
         tell(f"drawing {group.group.title}")
-        drawn.append(drawings(group))
+        drawn.append(draw_figures(group))
         made |= {out / "figures" / f"{drawing.name}.pdf": as_pdf(drawing) for drawing in drawn[-1]}
     tell("writing the page")
     (out / "figures").mkdir(parents=True, exist_ok=True)

@@ -128,9 +128,9 @@ class _Wanted:
 def _checked_names(asked: list[str]) -> list[str]:
     from sfao.checks import check_choice
     from sfao.experiment.errors import ConfigError
-    from sfao.reproduction.protocol import names
+    from sfao.reproduction.protocol import list_names
 
-    known = names()
+    known = list_names()
     for name in asked:
         try:
             check_choice("name", name, (*known, ALL))
@@ -250,7 +250,7 @@ def _leave_tables(wanted: _Wanted, archive: "Archive", shown: bool) -> list[dict
 
 def _leave_figure(wanted: _Wanted, name: str) -> list[Path]:
     from sfao.experiment.folder import finished_record
-    from sfao.reproduction.paper_figures import leave_figure
+    from sfao.reproduction.paper_figures import write_figure
     from sfao.reproduction.protocol import figure_series
 
     folders = [
@@ -259,7 +259,7 @@ def _leave_figure(wanted: _Wanted, name: str) -> list[Path]:
         for seed in wanted.seeds
     ]
     finished = [folder for folder in folders if finished_record(folder) is not None]
-    return leave_figure(name, finished, wanted.file(name)) if finished else []
+    return write_figure(name, finished, wanted.file(name)) if finished else []
 
 
 def _say_absent(plan: "Plan", wanted: _Wanted) -> None:

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from sfao.cost.cases import Subject
-from sfao.cost.measuring import Effort, Step, timed, wait_for
+from sfao.cost.gate_work import Holding, Pace, Shapes, layer_work
+from sfao.cost.measuring import Effort, Step, time_steps, wait_for
 from sfao.cost.training import THRESHOLDS, Setting, training_step
-from sfao.cost.work import Holding, Pace, Shapes, layer_work
 from sfao.gating.layout import Layout, layouts
 from sfao.gating.memory import make_block
 from sfao.gating.options import MEMORY_DTYPES
@@ -50,7 +50,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
     steps = {"overhead": gate_step(tiny, holding, setting.device)}
     samples = {}
     for kind, layout in _largest(layers, holding).items():
-        held = _affordable(layout, holding, kind)
+        held = _reduce_holding(layout, holding, kind)
         large = shapes_of(layout)
         small = tiny_layer(large, held)
         samples[kind] = layer_work(large, held), layer_work(small, held)
@@ -58,7 +58,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
         steps[f"{kind} small"] = gate_step([small], held, setting.device)
     batches = _batches(of, setting)
     steps |= {f"batch {size}": step for size, step in batches.items()}
-    ms = {name: timing.ms for name, timing in timed(steps, EFFORT, setting.device).items()}
+    ms = {name: timing.ms for name, timing in time_steps(steps, EFFORT, setting.device).items()}
     paces = [
         Pace.through(kind, (more, ms[f"{kind} large"]), (less, ms[f"{kind} small"]))
         for kind, (more, less) in samples.items()
@@ -66,7 +66,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
     at_work = sum(pace.ms(layer_work(shapes, holding)) for shapes in tiny for pace in paces)
     sgd = {size: ms[f"batch {size}"] for size in batches}
     return Calibration(
-        sgd_ms=at_batch(sgd, setting.batch_size),
+        sgd_ms=extrapolate_time(sgd, setting.batch_size),
         extrapolated_from=None if setting.batch_size in sgd else max(sgd),
         overhead_ms=max(ms["overhead"] - at_work, 0.0),
         paces=paces,
@@ -120,15 +120,15 @@ def _largest(layers: Sequence[Shapes], holding: Holding) -> dict[str, Layout]:
         kind = make_block(layout, holding.storage, holding.rank, MEMORY_DTYPES[holding.memory_dtype]).kind
         if kind not in found or layout.size > found[kind].size:
             found[kind] = layout
-    return {kind: _widened(layout, -(-LEAST_ENTRIES // holding.capacity)) for kind, layout in found.items()}
+    return {kind: _widen(layout, -(-LEAST_ENTRIES // holding.capacity)) for kind, layout in found.items()}
 
 
-def _widened(layout: Layout, entries: int) -> Layout:
+def _widen(layout: Layout, entries: int) -> Layout:
     first, *others = layout.columns
     return Layout(layout.rows, (first * max(1, entries // layout.size), *others))
 
 
-def _affordable(layout: Layout, holding: Holding, kind: str) -> Holding:
+def _reduce_holding(layout: Layout, holding: Holding, kind: str) -> Holding:
     """With fewer directions where rows would be many bytes, and as large a share of them sampled."""
     a_direction = layout.size * MEMORY_DTYPES[holding.memory_dtype].itemsize
     most = max(2, MOST_BYTES // a_direction)
@@ -164,7 +164,7 @@ def _batches(of: Subject, setting: Setting) -> dict[int, Step]:
         size = min(2 * size, setting.batch_size)
 
 
-def at_batch(sgd: dict[int, float], batch_size: int) -> float:
+def extrapolate_time(sgd: dict[int, float], batch_size: int) -> float:
     """On the line through two batch sizes."""
     if batch_size in sgd:
         return sgd[batch_size]

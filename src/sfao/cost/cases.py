@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfao.cost.held import held_bytes
+from sfao.cost.memory_size import count_memory_bytes
 from sfao.models import MODELS, build_model
 from sfao.optim.layers import layer_groups
 
@@ -105,11 +105,11 @@ class Sweep:
         return USUAL_DIRECTIONS if USUAL_DIRECTIONS in self.directions else self.directions[-1]
 
 
-def subject(model: str) -> Subject:
+def find_subject(model: str) -> Subject:
     return {**SUBJECTS, **WIDTHS}[model]
 
 
-def storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequence[str]) -> tuple[Storage, ...]:
+def combine_storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequence[str]) -> tuple[Storage, ...]:
     """Every way to hold directions that these allow; rows have no rank."""
     made = [
         Storage(kind, rank, dtype)
@@ -120,7 +120,7 @@ def storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequence[str]) 
     return tuple(dict.fromkeys(made))
 
 
-def plan(sweep: Sweep) -> tuple[list[Group], list[str]]:
+def plan_groups(sweep: Sweep) -> tuple[list[Group], list[str]]:
     """The groups to measure, and in words what is left out because it would hold too much."""
     groups, left_out = [], []
     for model in sweep.models:
@@ -139,11 +139,13 @@ def plan(sweep: Sweep) -> tuple[list[Group], list[str]]:
 
 def case_bytes(case: Case) -> int:
     """What the directions of a case take."""
-    model = subject(case.model).outline()
+    model = find_subject(case.model).outline()
     if case.storage is None:
         return case.directions * sum(parameter.nbytes for parameter in model.parameters())
     storage = case.storage
-    return held_bytes(layer_groups(model), case.directions, storage.kind, storage.rank, storage.dtype).directions
+    return count_memory_bytes(
+        layer_groups(model), case.directions, storage.kind, storage.rank, storage.dtype
+    ).directions
 
 
 def _groups(model: str, sweep: Sweep) -> list[Group]:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from sfao.cost.calibration import Calibration, calibrate
 from sfao.cost.cases import Subject
-from sfao.cost.held import held_bytes
+from sfao.cost.gate_work import Holding, layer_work
+from sfao.cost.memory_size import count_memory_bytes
 from sfao.cost.training import Setting
-from sfao.cost.work import Holding, layer_work
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import GateOptions
 from sfao.optim.layers import layer_groups
@@ -36,7 +36,7 @@ class Estimate:
         return self.step_ms / self.calibration.sgd_ms
 
 
-def chosen_holding(
+def choose_holding(
     of: Subject, options: GateOptions, memory_budget: str | int | None
 ) -> tuple[Holding, MemoryPlan | None]:
     """How the directions will be held; a ValueError for an option that breaks its rule."""
@@ -46,10 +46,10 @@ def chosen_holding(
 
 
 def estimate(of: Subject, options: GateOptions, memory_budget: str | int | None, setting: Setting) -> Estimate:
-    """gate = overhead + work / pace, the work counted from the shapes of the layers (see `work.py`)."""
+    """gate = overhead + work / pace, the work counted from the shapes of the layers (see `gate_work.py`)."""
     groups = layer_groups(of.outline())
-    holding, plan = chosen_holding(of, options, memory_budget)
-    held = held_bytes(groups, holding.capacity, holding.storage, holding.rank, holding.memory_dtype)
+    holding, plan = choose_holding(of, options, memory_budget)
+    held = count_memory_bytes(groups, holding.capacity, holding.storage, holding.rank, holding.memory_dtype)
     layers = [[tuple(parameter.shape) for parameter in group["params"]] for group in groups]
     calibration = calibrate(of, layers, holding, setting)
     at_work = sum(pace.ms(layer_work(shapes, holding)) for shapes in layers for pace in calibration.paces)

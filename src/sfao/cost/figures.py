@@ -22,7 +22,7 @@ MOST_MARKS = 6
 def cost_figure(results: Results) -> Drawing | None:
     """None when nothing was varied that could be drawn."""
     gated = [row for row in results.rows if row.directions and row.group.endswith("directions")]
-    models = [model for model in dict.fromkeys(row.model for row in gated) if _varied(gated, model)]
+    models = [model for model in dict.fromkeys(row.model for row in gated) if _varies(gated, model)]
     usual = _most_common([row.directions for row in gated])
     beside = [row for row in gated if row.directions == usual]
     by_size = len({row.parameters for row in beside}) > 1
@@ -77,7 +77,7 @@ def _legend(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
     return list(shown.values()), list(shown)
 
 
-def _varied(rows: Sequence[Row], model: str) -> bool:
+def _varies(rows: Sequence[Row], model: str) -> bool:
     return len({row.directions for row in rows if row.model == model}) > 1
 
 

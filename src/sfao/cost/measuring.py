@@ -37,7 +37,7 @@ class Timing:
     measurements: int
 
 
-def timed(
+def time_steps(
     steps: Mapping[str, Step], effort: Effort, device: torch.device, *, joined: bool = False
 ) -> dict[str, Timing]:
     """What each step takes. In training, too, the step before was one of the same kind and left the caches as it

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from sfao.cost.cases import Case, Group, Sweep, plan
-from sfao.cost.measuring import Effort, Timing, counts_cpu_time, timed
+from sfao.cost.cases import Case, Group, Sweep, plan_groups
+from sfao.cost.measuring import Effort, Timing, counts_cpu_time, time_steps
 from sfao.cost.training import Setting, Training
 from sfao.experiment.record import versions
 
@@ -61,7 +61,7 @@ class Results:
 
 def measure(sweep: Sweep, setting: Setting, effort: Effort, progress: Progress = lambda *_: None) -> Results:
     """Group after group: within one, all cases take turns."""
-    groups, left_out = plan(sweep)
+    groups, left_out = plan_groups(sweep)
     before = load()
     rows = []
     # Shapes stay as they are: let the fastest convolutions be found, for all alike.
@@ -85,7 +85,7 @@ def measure_group(group: Group, setting: Setting, effort: Effort) -> list[Row]:
     steps = {str(number): training.step for number, training in enumerate(trainings.values())}
     # Mixed decisions take different times: their median says nothing, that of their means over turns does.
     mixed = any(case.decisions == "mix" for case in group.cases)
-    timings = list(timed(steps, effort, setting.device, joined=mixed).values())
+    timings = list(time_steps(steps, effort, setting.device, joined=mixed).values())
     return [
         _row(group, case, training, timing, timings[0].ms)
         for (case, training), timing in zip(trainings.items(), timings, strict=True)

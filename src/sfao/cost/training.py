@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sfao.cost.cases import Case, Storage, Subject, subject
+from sfao.cost.cases import Case, Storage, Subject, find_subject
 from sfao.cost.measuring import Step
 from sfao.cost.released import ReleasedLoop
 from sfao.optim.layers import layer_groups
@@ -59,11 +59,11 @@ class Training:
     """What a case trains with; `step` is what is timed."""
 
     def __init__(self, case: Case, setting: Setting) -> None:
-        self.model = _placed(subject(case.model), setting)
+        self.model = _place_model(find_subject(case.model), setting)
         self.optimizer = _optimizer(case, self.model, setting.device)
         if "step" in setting.compile:
             self.optimizer.step = torch.compile(self.optimizer.step)  # type: ignore[method-assign, assignment]
-        self.step = training_step(self.model, self.optimizer, subject(case.model), setting)
+        self.step = training_step(self.model, self.optimizer, find_subject(case.model), setting)
         if case.decisions == "mix":
             self._project_once()
 
@@ -159,14 +159,14 @@ class GraphedStep:
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
         if self._graph is None and self._calls == BEFORE_CAPTURE:
-            self._graph = self._captured()
+            self._graph = self._capture()
         if self._graph is not None:
             self._graph.replay()
         else:
-            self._before()
+            self._step_beside()
         self._calls += 1
 
-    def _before(self) -> None:
+    def _step_beside(self) -> None:
         """Beside the stream that others are on, as capturing will be."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -174,7 +174,7 @@ class GraphedStep:
             self._train(self._inputs, self._targets)
         torch.cuda.current_stream().wait_stream(self._stream)
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         self._optimizer.zero_grad()
         with torch.cuda.graph(graph):
@@ -201,7 +201,7 @@ def precision(setting: Setting) -> AbstractContextManager[object]:
     return torch.autocast(setting.device.type, dtype=AUTOCAST[setting.autocast], cache_enabled=not setting.graph)
 
 
-def _placed(of: Subject, setting: Setting) -> nn.Module:
+def _place_model(of: Subject, setting: Setting) -> nn.Module:
     model = of.build().to(setting.device)
     if setting.channels_last and of.has_images:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

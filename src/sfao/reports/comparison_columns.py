@@ -105,7 +105,7 @@ def _time(group: Group, text: Callable[[Row], str]) -> Column[Row]:
 
 
 def _rivals(group: Group) -> list[Row]:
-    return [row for row in group.rows if row.whole and not row.is_bound]
+    return [row for row in group.rows if row.is_complete and not row.is_bound]
 
 
 # -- Other columns ---------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _rivals(group: Group) -> list[Row]:
 def _seeds(title: str) -> Column[Row]:
     return Column(
         title,
-        lambda row: str(row.done) if row.whole else f"{row.done} of {row.asked}",
+        lambda row: str(row.done) if row.is_complete else f"{row.done} of {row.asked}",
         lambda row: row.done,
         align="right",
         descending=True,

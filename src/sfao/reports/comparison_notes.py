@@ -1,6 +1,6 @@
 """The notes under a comparison: what its numbers mean, and what to beware of."""
 
-from sfao.reports.comparison import Group, Warned
+from sfao.reports.comparison import Group, RunWarning
 
 #: Opens a note that the reader must not miss.
 WARNING = "warning"
@@ -44,11 +44,11 @@ def _pairs(group: Group) -> str:
     return f" ({count} pair{'s' * (count != 1)})"
 
 
-def _warning(warned: Warned) -> str:
+def _warning(warned: RunWarning) -> str:
     return f"{WARNING} ({list_runs(warned)}): {warned.text}"
 
 
-def list_runs(warned: Warned) -> str:
+def list_runs(warned: RunWarning) -> str:
     """Return the runs that a warning is about, in words."""
     return "; ".join(
         f"{name}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for name, seeds in warned.runs.items()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfao.reports.comparison import Group, comparable_records, comparison, records_by_row
+from sfao.reports.comparison import Group, compare_records, group_records, split_into_rows
 from sfao.reports.errors import ReportError
 from sfao.reports.runs import LoadedRun
 
@@ -24,14 +24,14 @@ class RunGroup:
         return f"{start}-{self.slug}" if self.slug else start
 
 
-def grouped(runs: Sequence[LoadedRun]) -> list[RunGroup]:
+def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
     """In the order of `comparison(records).groups`."""
     of_record = {id(run.record): run for run in runs}
     records = [run.record for run in runs]
     found = []
-    for group, members in zip(comparison(records).groups, comparable_records(records), strict=True):
+    for group, members in zip(compare_records(records).groups, group_records(records), strict=True):
         _check_tasks([of_record[id(record)] for record in members if record.status == "done"])
-        rows = records_by_row(members)
+        rows = split_into_rows(members)
         done = {
             row.method: [of_record[id(record)] for record in rows[row.method] if record.status == "done"]
             for row in group.rows

@@ -13,7 +13,7 @@ from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
 from sfao.methods import METHODS
-from sfao.reports.comparison import BOUND, comparable_records
+from sfao.reports.comparison import BOUND, group_records
 from sfao.reports.errors import ReportError
 
 #: What is counted of every layer.
@@ -47,22 +47,22 @@ def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
     """
     found: dict[Path, None] = {}
     for folder in folders:
-        ended = [path.resolve() for path in _holding(_checked(folder)) if (path / RECORD).exists()]
+        ended = [path.resolve() for path in _find_runs(_check_folder(folder)) if (path / RECORD).exists()]
         if not ended:
             raise ReportError(f"`{folder}` must be or hold finished runs (folders with {RECORD}), found none")
         found |= dict.fromkeys(ended)
     root = _root(folders, list(found))
     named = {_name(folder, root): folder for folder in found}
-    return in_order([_load(named[name], name) for name in sorted(named, key=natural)])
+    return sort_runs([_load(named[name], name) for name in sorted(named, key=natural_order)])
 
 
-def unfinished_runs(folders: Sequence[Path]) -> list[Path]:
+def find_unfinished_runs(folders: Sequence[Path]) -> list[Path]:
     """The folders in which a run began and has not ended."""
-    begun = {path.resolve() for folder in folders for path in _holding(_checked(folder))}
+    begun = {path.resolve() for folder in folders for path in _find_runs(_check_folder(folder))}
     return sorted(path for path in begun if not (path / RECORD).exists())
 
 
-def notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
+def write_notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
     """What the reader of a report must know of its runs beside their numbers."""
     said: dict[str, list[str]] = {}
     for run in runs:
@@ -80,9 +80,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def in_order(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+def sort_runs(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
     """What may be compared together, and there by method: sgd first, joint last, the others as they are listed."""
-    groups = comparable_records(run.record for run in runs)
+    groups = group_records(run.record for run in runs)
     place = {id(record): number for number, records in enumerate(groups) for record in records}
     return sorted(runs, key=lambda run: (place[id(run.record)], _rank(run.record.method)))
 
@@ -92,7 +92,7 @@ def _rank(method: str) -> int:
     return known.index(method) if method in known else len(known) + (method == BOUND)
 
 
-def natural(text: str) -> list[tuple[int, str]]:
+def natural_order(text: str) -> list[tuple[int, str]]:
     """A sort key in which sgd-2 comes before sgd-10."""
     return [(int(digits or 0), rest) for digits, rest in re.findall(r"(\d*)(\D*)", text)]
 
@@ -100,13 +100,13 @@ def natural(text: str) -> list[tuple[int, str]]:
 # -- Finding -----------------------------------------------------------------------------------------------
 
 
-def _checked(folder: Path) -> Path:
+def _check_folder(folder: Path) -> Path:
     if not folder.is_dir():
         raise ReportError(f"`{folder}` must be a folder of runs, {'it is a file' if folder.exists() else 'none there'}")
     return folder
 
 
-def _holding(folder: Path) -> Iterator[Path]:
+def _find_runs(folder: Path) -> Iterator[Path]:
     """Folders of runs, ended or begun; there is nothing to look for below an ended one, nor in hidden folders."""
     for place, folders, files in os.walk(folder):
         if RECORD in files or CONFIG in files:
@@ -147,13 +147,13 @@ def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
     steps: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            steps.append(_checked_step(json.loads(line)))
+            steps.append(_check_step(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError):
             return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
     return steps, ""
 
 
-def _checked_step(step: dict[str, Any]) -> dict[str, Any]:
+def _check_step(step: dict[str, Any]) -> dict[str, Any]:
     """A step whose decisions and looks can be drawn; anything raised says that it cannot."""
     for look in step["gate"].values():
         if not (abs(look["cosine"]) <= 1 and isfinite(look["kept"])):

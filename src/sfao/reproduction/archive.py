@@ -27,14 +27,14 @@ class Archive:
     def __init__(self, records: Iterable[Record]) -> None:
         self._by_key: dict[str, dict[int, Record]] = {}
         for record in records:
-            self._by_key.setdefault(key(record.config), {})[record.seed] = record
+            self._by_key.setdefault(settings_key(record.config), {})[record.seed] = record
 
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 
     def of(self, series: Series, fraction: float = 1.0) -> list[Record]:
         """The records of a series, by seed; those on a slice only when that slice is asked for."""
-        found = self._by_key.get(key(series.config(fraction=fraction).model_dump()), {})
+        found = self._by_key.get(settings_key(series.config(fraction=fraction).model_dump()), {})
         return [found[seed] for seed in sorted(found)]
 
     @property
@@ -42,7 +42,7 @@ class Archive:
         return [record for by_seed in self._by_key.values() for record in by_seed.values()]
 
 
-def key(config: dict[str, Any]) -> str:
+def settings_key(config: dict[str, Any]) -> str:
     """Equal for runs of which only seed and device differ; settings that did not exist yet have their defaults."""
     whole = checked(config).model_dump()
     return json.dumps({name: value for name, value in whole.items() if name not in APART}, sort_keys=True)
@@ -100,7 +100,9 @@ def _check_origin(record: Record) -> None:
 
 def write_lines(file: Path, records: Iterable[Record]) -> None:
     """One record a line, in an order that does not depend on when they were done."""
-    lines = sorted((record.method, key(record.config), record.seed, json.dumps(asdict(record))) for record in records)
+    lines = sorted(
+        (record.method, settings_key(record.config), record.seed, json.dumps(asdict(record))) for record in records
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, "".join(f"{line[-1]}\n" for line in lines))
 

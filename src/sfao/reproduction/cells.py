@@ -66,12 +66,14 @@ class Cell:
         return self.lowest <= self.paper <= self.highest
 
 
-def beside(printed: PaperCell, values: Sequence[float], *, single: bool = False, exact: bool = False) -> Cell:
+def compare_with_paper(
+    printed: PaperCell, values: Sequence[float], *, single: bool = False, exact: bool = False
+) -> Cell:
     """A cell of the paper and what our runs gave for it."""
-    return cell(printed.column, values, printed.mean, printed.std, single=single, exact=exact)
+    return make_cell(printed.column, values, printed.mean, printed.std, single=single, exact=exact)
 
 
-def cell(
+def make_cell(
     column: str,
     values: Sequence[float],
     paper: float | None = None,

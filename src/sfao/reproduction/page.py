@@ -8,9 +8,9 @@ from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.record import Record
 from sfao.reports.figures import Drawing, as_picture
-from sfao.reproduction.archive import Archive, key, read_lines
+from sfao.reproduction.archive import Archive, read_lines, settings_key
 from sfao.reproduction.formats import as_markdown
-from sfao.reproduction.page_figures import agreement, figure1, threshold_effect
+from sfao.reproduction.page_figures import draw_agreement, draw_figure1, draw_threshold_effect
 from sfao.reproduction.paper import paper_table, stated_seeds, table_numbers
 from sfao.reproduction.protocol import PRESETS, protocol
 from sfao.reproduction.reproduced_table import ReproducedTable, Row, reproduce_table
@@ -51,14 +51,14 @@ class Page:
     figures: dict[str, str]
 
 
-def page(records: Path) -> Page:
+def make_page(records: Path) -> Page:
     """The page of `records/PRESET/*.jsonl`; a FolderError that names what cannot be read."""
     if not records.is_dir():
         raise FolderError(f"`records` must be a folder that is there, got {records}")
     reasons = read_yaml(records / REASONS) if (records / REASONS).exists() else {}
     archives = {preset: _archive(records / preset) for preset in PRESETS}
     filled = {preset: list(_tables(preset, archive)) for preset, archive in archives.items()}
-    glance = [one for as_released in (False, True) if (one := agreement(filled["released"], as_released))]
+    glance = [one for as_released in (False, True) if (one := draw_agreement(filled["released"], as_released))]
     drawn = {preset: _drawings(preset, archive) for preset, archive in archives.items()}
     parts = [INTRODUCTION, _in_short([table for tables in filled.values() for table in tables], glance)]
     for preset, archive in archives.items():
@@ -75,7 +75,7 @@ def page(records: Path) -> Page:
 
 
 def _drawings(preset: str, archive: Archive) -> list[Drawing]:
-    return [drawing for draw in (threshold_effect, figure1) if (drawing := draw(preset, archive))]
+    return [drawing for draw in (draw_threshold_effect, draw_figure1) if (drawing := draw(preset, archive))]
 
 
 def _show_figure(drawing: Drawing) -> str:
@@ -171,8 +171,10 @@ def _unused(preset: str, archive: Archive) -> str:
     for number in table_numbers():
         for as_released in (False, True):
             runs = protocol(number, preset, as_released)
-            wanted |= {key(series.config().model_dump()) for series in (*runs.cells.values(), *runs.sweep.values())}
-    stale = [record for record in archive.records if key(record.config) not in wanted]
+            wanted |= {
+                settings_key(series.config().model_dump()) for series in (*runs.cells.values(), *runs.sweep.values())
+            }
+    stale = [record for record in archive.records if settings_key(record.config) not in wanted]
     if not stale:
         return ""
     listed = ", ".join(dict.fromkeys(f"{record.method} on {record.benchmark}" for record in stale))

@@ -9,7 +9,7 @@ from sfao.experiment.statistics import spread
 from sfao.metrics import average_forgetting_released
 from sfao.reports.figures import Drawing
 from sfao.reports.figures.paper_and_ours import Pair, paper_and_ours
-from sfao.reports.figures.threshold_sweep import Measured, threshold_sweep
+from sfao.reports.figures.threshold_sweep import Measurement, threshold_sweep
 from sfao.reports.runs import LoadedRun
 from sfao.reproduction.archive import Archive
 from sfao.reproduction.formats import describe_protocol
@@ -28,7 +28,7 @@ PARTIAL = " *"
 # -- Average accuracy, paper and ours ---------------------------------------------------------------------------
 
 
-def agreement(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
+def draw_agreement(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
     """Of tables with a column a task, of one protocol or `as_released`: the average of every row; None without any."""
     shown = [table for table in tables if table.kind == "accuracy" and table.as_released == as_released]
     if not shown:
@@ -47,12 +47,12 @@ def agreement(tables: Sequence[ReproducedTable], as_released: bool = False) -> D
             "bar"
             + (", which one seed alone has not" if 1 in counts else "")
             + ". Every panel has its own scale."
-            + _said_of_parts(any(table.caveats for table in shown))
+            + _partial_note(any(table.caveats for table in shown))
         ),
     )
 
 
-def _said_of_parts(there_are: bool) -> str:
+def _partial_note(there_are: bool) -> str:
     return f"{PARTIAL}: on a part of the training data." if there_are else ""
 
 
@@ -90,7 +90,7 @@ MEASURES = {
 }
 
 
-def threshold_effect(preset: str, archive: Archive) -> Drawing | None:
+def draw_threshold_effect(preset: str, archive: Archive) -> Drawing | None:
     """SFAO at the thresholds that the paper tried, on its streams; None without a run at any of them."""
     swept = {stream: _sweep(preset, archive, stream) for stream in paper_table(PSM_TABLE).rows}
     swept = {stream: runs for stream, runs in swept.items() if runs}
@@ -103,8 +103,8 @@ def threshold_effect(preset: str, archive: Archive) -> Drawing | None:
         {
             name: {
                 stream + PARTIAL * (stream in partial): {
-                    PAPER: _reported(measure, stream),
-                    OURS: _measured(measure, runs),
+                    PAPER: _paper_points(measure, stream),
+                    OURS: _our_points(measure, runs),
                 }
                 for stream, runs in swept.items()
             }
@@ -118,7 +118,7 @@ def threshold_effect(preset: str, archive: Archive) -> Drawing | None:
             "standard deviation. Open: the paper's single runs (tables 10 and 11; for Split MNIST, of which it prints "
             "no accuracies, the one that SFAO.ipynb shows). Forgetting is F as the released code computes it; the "
             "paper's is what its PSM, (1 - F) / 2, implies. Every panel has its own scale."
-            + _said_of_parts(bool(partial))
+            + _partial_note(bool(partial))
         ),
     )
 
@@ -130,20 +130,20 @@ def _sweep(preset: str, archive: Archive, stream: str) -> dict[str, list[Record]
     return {column: done for column, done in found.items() if done}
 
 
-def _reported(measure: _Measure, stream: str) -> list[Measured]:
+def _paper_points(measure: _Measure, stream: str) -> list[Measurement]:
     printed = {column: measure.printed(stream, column) for column in THRESHOLDS}
-    return [Measured(THRESHOLDS[column], value) for column, value in printed.items() if value is not None]
+    return [Measurement(THRESHOLDS[column], value) for column, value in printed.items() if value is not None]
 
 
-def _measured(measure: _Measure, runs: Mapping[str, Sequence[Record]]) -> list[Measured]:
+def _our_points(measure: _Measure, runs: Mapping[str, Sequence[Record]]) -> list[Measurement]:
     found = {column: spread([measure.of_run(record) for record in done]) for column, done in runs.items()}
-    return [Measured(THRESHOLDS[column], own.mean, own.std) for column, own in found.items()]
+    return [Measurement(THRESHOLDS[column], own.mean, own.std) for column, own in found.items()]
 
 
 # -- The paper's figure 1 -----------------------------------------------------------------------------------------
 
 
-def figure1(preset: str, archive: Archive) -> Drawing | None:
+def draw_figure1(preset: str, archive: Archive) -> Drawing | None:
     """The forgetting of every method, for which records suffice; None without any."""
     records = {series.name: archive.of(series) for series in figure_series("figure1", preset)}
     runs = [LoadedRun(Path(), f"{name}-{own.seed}", own, []) for name, found in records.items() for own in found]

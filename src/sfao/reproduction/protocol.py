@@ -100,7 +100,7 @@ class Protocol:
     sweep: dict[str, Series]
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """What can be asked for."""
     return (*(paper_table(number).name for number in table_numbers()), *FIGURES)
 

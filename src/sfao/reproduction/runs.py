@@ -28,7 +28,7 @@ class Plan:
     #: {folder: done, unfinished, to do or no data}
     states: dict[Path, str] = field(default_factory=dict)
 
-    def can(self, series: Series) -> bool:
+    def has_data(self, series: Series) -> bool:
         return series.dataset not in self.absent
 
 
@@ -45,7 +45,7 @@ def plan_runs(
     if out.exists() and not out.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {out}")
     wanted = list(dict.fromkeys(series))
-    plan = Plan(absent=_absent(wanted, data_root))
+    plan = Plan(absent=_find_absent(wanted, data_root))
     for one in wanted:
         for seed in seeds:
             job = Job(one.config(seed, device=device, fraction=fraction), one.folder(out, seed, fraction))
@@ -55,7 +55,7 @@ def plan_runs(
     return plan
 
 
-def _absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
+def _find_absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
     absent = {}
     for dataset in dict.fromkeys(series.dataset for series in wanted):
         try:
@@ -66,11 +66,11 @@ def _absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
 
 
 def _sort(plan: Plan, series: Series, job: Job) -> None:
-    record = _finished(job)
+    record = _find_record(job)
     if record is not None:
         plan.done.append(record)
         plan.states[job.folder] = "done" if record.status == "done" else record.status
-    elif not plan.can(series):
+    elif not plan.has_data(series):
         plan.states[job.folder] = "no data"
     else:
         check_folder(job.folder, job.config, resume=True)
@@ -78,7 +78,7 @@ def _sort(plan: Plan, series: Series, job: Job) -> None:
         plan.left.append(job)
 
 
-def _finished(job: Job) -> Record | None:
+def _find_record(job: Job) -> Record | None:
     """The record of a run that is done, on whatever device it was done."""
     record = finished_record(job.folder)
     if record is not None:

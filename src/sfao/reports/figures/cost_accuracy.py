@@ -21,11 +21,11 @@ from sfao.reports.figures.style import (
     SMALL,
     STYLE,
     and_more,
-    limited,
     method_colour,
     method_marker,
     panels,
-    shortened,
+    pick_evenly,
+    shorten,
 )
 from sfao.reports.groups import RunGroup
 
@@ -59,11 +59,11 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     rows = [row for row in group.group.rows if row.done]
     if len(rows) < 2:
         return None
-    shown = limited(rows, MOST_POINTS)
+    shown = pick_evenly(rows, MOST_POINTS)
     memory = [_point(row, [float(run.record.memory_bytes) for run in group.done[row.method]]) for row in shown]
     time = [_point(row, [run.record.seconds for run in group.done[row.method]]) for row in shown]
     numbered = sum(len(row.method) for row in shown) > MOST_LETTERS
-    labels = [str(place + 1) if numbered else shortened(row.method, 22) for place, row in enumerate(shown)]
+    labels = [str(place + 1) if numbered else shorten(row.method, 22) for place, row in enumerate(shown)]
     figure, (left, right) = panels(2, columns=2, height=3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered)
     if numbered:
         _key(figure, shown, labels)
@@ -113,7 +113,7 @@ def _key(figure: Figure, rows: Sequence[Row], labels: Sequence[str]) -> None:
     handles = [
         Line2D([], [], color=method_colour(row.method), marker=method_marker(row.method), linestyle="none",
                markersize=5, markerfacecolor="none" if row.is_bound else method_colour(row.method),
-               label=f"{label}  {shortened(row.method, 34)}")
+               label=f"{label}  {shorten(row.method, 34)}")
         for label, row in zip(labels, rows, strict=True)
     ]  # fmt: skip
     figure.legend(handles=handles, loc="outside lower left", ncols=KEY_COLUMNS, frameon=False, fontsize=SMALL)
@@ -128,7 +128,7 @@ def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str]) ->
     for point in points:
         colour = method_colour(point.row)
         ax.errorbar(
-            at[point.row], point.accuracy, yerr=point.accuracy_std, xerr=_within(point, at[point.row]),
+            at[point.row], point.accuracy, yerr=point.accuracy_std, xerr=_clip_bar(point, at[point.row]),
             marker=method_marker(point.row), markersize=6, color=colour, elinewidth=0.9, linestyle="none",
             markerfacecolor="none" if point.is_bound else colour, zorder=3,
         )  # fmt: skip
@@ -148,7 +148,7 @@ def _stairs(front: Sequence[Point], at: dict[str, float]) -> list[tuple[float, f
     return corners
 
 
-def _within(point: Point, position: float) -> float:
+def _clip_bar(point: Point, position: float) -> float:
     """A bar that does not reach zero, which a logarithmic axis has not."""
     return min(point.cost_std, 0.9 * position) if point.cost else 0.0
 

@@ -14,11 +14,11 @@ from sfao.reports.figures.style import (
     STYLE,
     and_more,
     columns_for,
-    limited,
     method_colour,
     most_panels,
     panels,
-    shortened,
+    pick_evenly,
+    shorten,
 )
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
@@ -37,14 +37,14 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
     if not rows:
         return None
     tasks = len(next(iter(rows.values()))[0].record.accuracy_matrix)
-    shown = limited(list(rows), most_panels(tasks))
+    shown = pick_evenly(list(rows), most_panels(tasks))
     figure, axes = panels(len(shown), columns=columns_for(len(shown), tasks), height=1.9, share_x=True)
     lowest = min(float(np.nanmin(accuracies(rows[row]))) for row in shown)
     bottom, top = max(lowest - 0.05, -0.02), 1.03
     for row, ax in zip(shown, axes, strict=True):
         _draw(ax, accuracies(rows[row]), method_colour(row), gap=0.085 * (top - bottom))
         ax.set_ylim(bottom, top)
-        ax.set_title(shortened(row))
+        ax.set_title(shorten(row))
     figure.supxlabel("after task")
     figure.supylabel("accuracy")
     several = any(len(runs) > 1 for runs in rows.values())
@@ -100,7 +100,7 @@ def _draw(ax: Axes, found: NDArray[np.float64], colour: str, gap: float) -> None
         )
     means = found.mean(axis=0)
     ax.plot(after, np.nanmean(means, axis=1), color=colour, alpha=0.35, linewidth=4, solid_capstyle="round", zorder=1)
-    ends = {task: float(means[-1, task]) for task in limited(range(tasks), MOST_NUMBERS)}
+    ends = {task: float(means[-1, task]) for task in pick_evenly(range(tasks), MOST_NUMBERS)}
     for task, height in spread_out(ends, gap).items():
         ax.annotate(str(task + 1), (tasks, height), (5, 0), textcoords="offset points", va="center", size=SMALL)
     ax.set_xticks(after[:: -(-tasks // 8)])

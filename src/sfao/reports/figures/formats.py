@@ -2,15 +2,13 @@
 
 import re
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
 
-from sfao.experiment.files import write_atomically
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.style import INK, MUTED, legible
+from sfao.reports.figures.style import INK, MUTED, make_legible
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 #: The page says what these are in daylight and in the dark.
@@ -29,7 +27,7 @@ def as_svg(drawing: Drawing) -> str:
 
     Styles are written as attributes, which a page with a strict Content-Security-Policy may hold.
     """
-    root = ElementTree.fromstring(_drawn(drawing, "svg"))
+    root = ElementTree.fromstring(_save(drawing, "svg"))
     _drop(root, {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"})
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
@@ -38,7 +36,7 @@ def as_svg(drawing: Drawing) -> str:
             element.text = None
         element.tail = None
     title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
-    title.text = legible(drawing.alt)
+    title.text = make_legible(drawing.alt)
     root.insert(0, title)
     root.attrib = {
         "xmlns": _SVG,
@@ -61,16 +59,10 @@ def as_picture(drawing: Drawing) -> str:
 
 def as_pdf(drawing: Drawing) -> bytes:
     """In plain black ink."""
-    return _drawn(drawing, "pdf")
+    return _save(drawing, "pdf")
 
 
-def save_pdf(drawing: Drawing, folder: Path) -> Path:
-    path = folder / f"{drawing.name}.pdf"
-    write_atomically(path, as_pdf(drawing))
-    return path
-
-
-def _drawn(drawing: Drawing, form: str) -> bytes:
+def _save(drawing: Drawing, form: str) -> bytes:
     """Undated, and with ids that depend on the drawing alone."""
     file = BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "Title": drawing.title}}
@@ -100,11 +92,11 @@ def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
     if "href" in made:
         made["href"] = made["href"].replace("#", f"#{prefix}-", 1)
     return {
-        name: _COLOURS.get(value, _rounded(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
+        name: _COLOURS.get(value, _round(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
     }
 
 
-def _rounded(value: str) -> str:
+def _round(value: str) -> str:
     """Hundredths of a point are finer than any screen, and a quarter of the size."""
     return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
 

@@ -22,11 +22,11 @@ class Look:
     kept: float
 
     @property
-    def projected(self) -> bool:
+    def is_projected(self) -> bool:
         return ROUNDED < self.kept < 1 - ROUNDED
 
 
-def looks(runs: Iterable[LoadedRun]) -> list[Look]:
+def collect_looks(runs: Iterable[LoadedRun]) -> list[Look]:
     return [
         Look(run, line["step"], layer, look["cosine"], look["kept"])
         for run in runs
@@ -37,7 +37,7 @@ def looks(runs: Iterable[LoadedRun]) -> list[Look]:
 
 def gated_rows(group: RunGroup) -> dict[str, list[LoadedRun]]:
     """The rows whose runs have a gate that decided anything, ours first."""
-    gated = {row: runs for row, runs in group.done.items() if looks(runs)}
+    gated = {row: runs for row, runs in group.done.items() if collect_looks(runs)}
     return dict(sorted(gated.items(), key=lambda item: item[0].split(" ")[0] != OURS))
 
 

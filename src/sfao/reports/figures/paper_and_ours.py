@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, method_colour, panels, shortened
+from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, method_colour, panels, shorten
 
 #: Points across: the ring of the paper is still seen about a dot that lies in it.
 RING, DOT = 6.5, 3.5
@@ -44,7 +44,7 @@ def paper_and_ours(
     figure, axes = panels(len(tables), columns=3, height=0.8 + 0.17 * len(rows))
     for ax, (heading, pairs) in zip(axes, tables.items(), strict=True):
         _draw(ax, {rows.index(pair.row): pair for pair in pairs})
-        ax.set_title(shortened(heading, 38))
+        ax.set_title(shorten(heading, 38))
     axes[0].set_ylim(len(rows) - 0.4, -0.6)
     axes[0].set_yticks(range(len(rows)), rows)
     keys = [
@@ -54,7 +54,7 @@ def paper_and_ours(
     ]
     figure.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False, fontsize=SMALL)
     figure.supxlabel(axis)
-    return Drawing(name, title, caption, _told(tables, axis), figure)
+    return Drawing(name, title, caption, _describe(tables, axis), figure)
 
 
 def _draw(ax: Axes, at: Mapping[int, Pair]) -> None:
@@ -97,11 +97,11 @@ def _limits(ends: Sequence[float]) -> tuple[float, float]:
     return (low + high) / 2 - half, (low + high) / 2 + half
 
 
-def _told(tables: Mapping[str, Sequence[Pair]], axis: str) -> str:
-    lines = [f"{heading}: {', '.join(map(_pair_told, pairs))}" for heading, pairs in tables.items()]
+def _describe(tables: Mapping[str, Sequence[Pair]], axis: str) -> str:
+    lines = [f"{heading}: {', '.join(map(_describe_pair, pairs))}" for heading, pairs in tables.items()]
     return f"Paper and ours, {axis}. {'; '.join(lines)}."
 
 
-def _pair_told(pair: Pair) -> str:
+def _describe_pair(pair: Pair) -> str:
     paper, ours = ("none" if value is None else f"{value:.1f}" for value in (pair.paper, pair.ours))
     return f"{pair.row} {paper} and {ours}" + (f" ± {pair.std:.1f}" if pair.std is not None else "")

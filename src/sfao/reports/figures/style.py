@@ -100,7 +100,7 @@ def most_panels(tasks: int) -> int:
     return max(2, min(12, 2500 // tasks**2))
 
 
-def limited(items: Sequence[Item], most: int) -> list[Item]:
+def pick_evenly(items: Sequence[Item], most: int) -> list[Item]:
     """As many as fit, evenly taken from first to last."""
     if len(items) <= most:
         return list(items)
@@ -120,16 +120,16 @@ def columns_for(count: int, tasks: int) -> int:
 
 def title_of(row: str, layer: str) -> str:
     """On one line when a third of the width has room for it."""
-    line = f"{shortened(row, 32)} · {shortened(layer, 32)}"
-    return line if len(line) <= 32 else f"{shortened(row, 32)}\n{shortened(layer, 32)}"
+    line = f"{shorten(row, 32)} · {shorten(layer, 32)}"
+    return line if len(line) <= 32 else f"{shorten(row, 32)}\n{shorten(layer, 32)}"
 
 
-def legible(text: str) -> str:
+def make_legible(text: str) -> str:
     """Without what neither a font nor XML has: folders, and records that were edited, may hold the oddest names."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
-def shortened(text: str, most: int = 26) -> str:
+def shorten(text: str, most: int = 26) -> str:
     """The names of rows hold the settings in which they differ; the end tells them apart as well as the start."""
-    text = legible(text.replace("options.", "").replace("\n", " "))
+    text = make_legible(text.replace("options.", "").replace("\n", " "))
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"

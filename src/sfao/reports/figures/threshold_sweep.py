@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, panels, shortened
+from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, panels, shorten
 
 Line = Literal["-", "--", ":", "-."]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """The mean over runs at a threshold, and their standard deviation where there is one."""
 
     threshold: float
@@ -39,7 +39,7 @@ class _Look:
 
 
 #: {benchmark: {series: its points}}
-Panels = Mapping[str, Mapping[str, Sequence[Measured]]]
+Panels = Mapping[str, Mapping[str, Sequence[Measurement]]]
 
 #: The first is hollow: what was reported.
 _LOOKS = (
@@ -79,15 +79,15 @@ def threshold_sweep(
         for ax, benchmark in zip(row, benchmarks, strict=True):
             _draw(ax, own.get(benchmark, {}), looks, step)
             if number == 0:
-                ax.set_title(shortened(benchmark))
+                ax.set_title(shorten(benchmark))
     _mark_thresholds(axes, measures)
     handles = [look.key(label) for label, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), frameon=False, fontsize=SMALL)
     figure.supxlabel(threshold)
-    return Drawing(name, title, caption, _told(measures, threshold), figure)
+    return Drawing(name, title, caption, _describe(measures, threshold), figure)
 
 
-def _draw(ax: Axes, own: Mapping[str, Sequence[Measured]], looks: Mapping[str, _Look], step: float) -> None:
+def _draw(ax: Axes, own: Mapping[str, Sequence[Measurement]], looks: Mapping[str, _Look], step: float) -> None:
     for number, (label, look) in enumerate(looks.items()):
         points = sorted(own.get(label, ()), key=lambda point: point.threshold)
         if points:
@@ -122,17 +122,17 @@ def _gap(thresholds: Sequence[float]) -> float:
     return min((after - before for before, after in pairwise(thresholds)), default=0.05)
 
 
-def _told(measures: Mapping[str, Panels], threshold: str) -> str:
+def _describe(measures: Mapping[str, Panels], threshold: str) -> str:
     shown = _thresholds(measures)
     lines = [
         f"{benchmark}, {measure}: "
-        + ", ".join(f"{label} {_series_told(points, shown)}" for label, points in own.items() if points)
+        + ", ".join(f"{label} {_describe_series(points, shown)}" for label, points in own.items() if points)
         for measure, panels_of in measures.items()
         for benchmark, own in panels_of.items()
     ]
     return f"Where the threshold ({threshold}) is {', '.join(f'{at:g}' for at in shown)}. {'; '.join(lines)}."
 
 
-def _series_told(points: Sequence[Measured], thresholds: Sequence[float]) -> str:
+def _describe_series(points: Sequence[Measurement], thresholds: Sequence[float]) -> str:
     means = {point.threshold: f"{point.mean:.3f}" for point in points}
     return " ".join(means.get(threshold, "none") for threshold in thresholds)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Arc
 
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.gate_looks import Look, gated_rows, looks
+from sfao.reports.figures.gate_looks import Look, collect_looks, gated_rows
 from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, WIDTH, method_colour, panels
 from sfao.reports.groups import RunGroup
 
@@ -18,13 +18,13 @@ from sfao.reports.groups import RunGroup
 def update_geometry(group: RunGroup) -> Drawing | None:
     """None when no step was projected."""
     for row, runs in gated_rows(group).items():
-        projected = [look for look in looks(runs) if look.projected]
+        projected = [look for look in collect_looks(runs) if look.is_projected]
         if projected:
-            return _drawing(group, row, typical(projected), len(projected))
+            return _drawing(group, row, pick_typical_step(projected), len(projected))
     return None
 
 
-def typical(found: list[Look]) -> Look:
+def pick_typical_step(found: list[Look]) -> Look:
     """The step nearest to the median of both numbers; the first of equals."""
     cosine, kept = median(look.cosine for look in found), median(look.kept for look in found)
     return min(found, key=lambda look: (look.cosine - cosine) ** 2 + (look.kept - kept) ** 2)

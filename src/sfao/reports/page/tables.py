@@ -19,13 +19,13 @@ METRICS = {
 }
 
 
-def result_table(group: Group) -> Table[Row]:
+def make_result_table(group: Group) -> Table[Row]:
     """Return the table of one row per method, with the best of the ranked columns marked."""
     columns = drop_needless(page_columns(group), group)
     return Table(f"Results by method: {group.title}", columns, group.rows, is_apart=lambda row: row.is_bound)
 
 
-def runs_table(group: Group, runs: Sequence[LoadedRun]) -> Table[LoadedRun]:
+def make_runs_table(group: Group, runs: Sequence[LoadedRun]) -> Table[LoadedRun]:
     """Return the table of one row per run."""
     return Table(f"Every run: {group.title}", RUN_COLUMNS, runs)
 

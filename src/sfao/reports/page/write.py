@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from sfao.experiment.files import write_atomically
 from sfao.reports.figures import Drawing, as_svg
-from sfao.reports.groups import grouped
-from sfao.reports.page.sections import Picture, opening, section
+from sfao.reports.groups import group_runs
+from sfao.reports.page.sections import Picture, make_opening, make_section
 from sfao.reports.runs import LoadedRun
 from sfao.tables.html import render_html
 
@@ -31,22 +31,24 @@ def write_page(
     """
     path = out / PAGE
     # A folder may have a name that is no text, and a page must be one.
-    write_atomically(path, page(runs, drawings_by_group, notices).encode("utf-8", "replace"))
+    write_atomically(path, render_page(runs, drawings_by_group, notices).encode("utf-8", "replace"))
     return path
 
 
-def page(runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()) -> str:
+def render_page(
+    runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()
+) -> str:
     """The same for the same runs, to the letter."""
     sections = [
-        section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
-        for number, (group, drawings) in enumerate(zip(grouped(runs), drawings_by_group, strict=True), start=1)
+        make_section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
+        for number, (group, drawings) in enumerate(zip(group_runs(runs), drawings_by_group, strict=True), start=1)
     ]
     style, script = _asset("report.css"), _asset("report.js")
     return (
         _environment()
         .get_template("report.html.jinja")
         .render(
-            opening=opening(runs, sections),
+            opening=make_opening(runs, sections),
             sections=sections,
             render_html=render_html,
             notices=notices,

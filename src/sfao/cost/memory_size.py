@@ -11,13 +11,15 @@ FLOAT64 = 8
 
 
 @dataclass(frozen=True)
-class Held:
+class MemorySize:
     directions: int
     #: Of the small matrices of a gate that projects, when the directions are independent; else it is less.
     workspace: int
 
 
-def held_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage: str, rank: int, dtype: str) -> Held:
+def count_memory_bytes(
+    groups: Sequence[dict[str, Any]], capacity: int, storage: str, rank: int, dtype: str
+) -> MemorySize:
     """Of these layers, each with `capacity` directions."""
     directions = workspace = 0
     for group in groups:
@@ -28,7 +30,7 @@ def held_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage: str, ra
         spanned = min(capacity, sum(layout.size for layout in of_layer))
         # Inverse norms, Gram matrix, scaled eigenvectors.
         workspace += FLOAT64 * capacity * (1 + capacity + spanned)
-    return Held(directions, workspace)
+    return MemorySize(directions, workspace)
 
 
 def layer_layouts(group: dict[str, Any]) -> list[Layout]:
