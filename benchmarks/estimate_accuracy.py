@@ -22,7 +22,9 @@ MOST_BYTES = 10**9
 STORAGES = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"), Storage("factored", 4, "float32"))
 
 
-def one_try(model: str, directions: int, storage: Storage, setting: Setting, effort: Effort) -> tuple[float, float]:
+def predict_and_measure(
+    model: str, directions: int, storage: Storage, setting: Setting, effort: Effort
+) -> tuple[float, float]:
     """Predicted and measured milliseconds of a step; a ValueError when the bytes are not what they should be."""
     options = {"capacity": directions, "storage": storage.kind, "rank": storage.rank, "memory_dtype": storage.dtype}
     predicted = estimate(SUBJECTS[model], options, None, setting)
@@ -51,7 +53,8 @@ def main() -> None:
                 if case_bytes(Case(model, directions, storage)) > MOST_BYTES:
                     continue
                 tries = [
-                    one_try(model, directions, storage, setting, Effort(seconds=1.5)) for _ in range(arguments.tries)
+                    predict_and_measure(model, directions, storage, setting, Effort(seconds=1.5))
+                    for _ in range(arguments.tries)
                 ]
                 predicted, measured = (statistics.median(column) for column in zip(*tries, strict=True))
                 ratios.append(statistics.median(one / other for one, other in tries))

@@ -101,13 +101,13 @@ def bench(
         make_folder(out)
         if threads:
             torch.set_num_threads(threads)
-        with bar(shown=not (quiet or as_json)) as progress:
-            results = measure(sweep, trained, effort(trained.device, quick), progress)
-        written = write(results, out)
-        tell(results, written, quiet, as_json)
+        with progress_bar(shown=not (quiet or as_json)) as progress:
+            results = measure(sweep, trained, choose_effort(trained.device, quick), progress)
+        written = write_results(results, out)
+        print_or_dump(results, written, quiet, as_json)
 
 
-def effort(device: "torch.device", quick: bool) -> "Effort":
+def choose_effort(device: "torch.device", quick: bool) -> "Effort":
     from sfao.cost.measuring import Effort
 
     if quick:
@@ -126,7 +126,7 @@ def make_folder(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def write(results: "Results", out: Path) -> list[Path]:
+def write_results(results: "Results", out: Path) -> list[Path]:
     """bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
     from sfao.cost.figures import cost_figure
     from sfao.cost.formats import as_markdown
@@ -144,7 +144,7 @@ def write(results: "Results", out: Path) -> list[Path]:
     return written
 
 
-def tell(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
+def print_or_dump(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
     from sfao.cost.formats import print_results
 
     if as_json:
@@ -157,7 +157,7 @@ def tell(results: "Results", written: list[Path], quiet: bool, as_json: bool) ->
 
 
 @contextmanager
-def bar(shown: bool) -> "Iterator[Progress]":
+def progress_bar(shown: bool) -> "Iterator[Progress]":
     """How many groups of cases are measured."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

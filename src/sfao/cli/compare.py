@@ -53,7 +53,7 @@ def compare(
             file=config,
             settings=chosen,
         )
-        compare_and_tell(
+        compare_and_print(
             planned,
             out,
             data_root=data_root,
@@ -66,7 +66,7 @@ def compare(
         )
 
 
-def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
+def compare_and_print(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
     """Do the runs in view of the user, leave and show the table; exit code 1 when a run failed or diverged."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare
@@ -74,13 +74,13 @@ def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool
 
     tracebacks: list[str] = []
     with stop_signals() as stopping, live_lines(jobs, shown=not (quiet or as_json)) as watch:
-        records = compare(jobs, watch=_noting(watch, tracebacks), stopping=stopping, **how)
+        records = compare(jobs, watch=_note_tracebacks(watch, tracebacks), stopping=stopping, **how)
     compared = compare_records(records)
     summary = write_results(compared, records, out)
     if as_json:
         say_json(summary)
     elif not quiet:
-        tell(compared, records, out)
+        print_results(compared, records, out)
     if debug:
         typer.echo("\n".join(tracebacks), err=True)
     troubled = [record for record in records if record.status != "done"]
@@ -93,7 +93,7 @@ def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool
         )
 
 
-def _noting(watch: Any, tracebacks: list[str]) -> Any:
+def _note_tracebacks(watch: Any, tracebacks: list[str]) -> Any:
     from sfao.experiment.worker import Failure
 
     def hear(job: "Job", event: object) -> None:
@@ -122,7 +122,7 @@ def write_results(compared: "Comparison", records: "list[Record]", out: Path) ->
     return summary
 
 
-def tell(compared: "Comparison", records: "list[Record]", out: Path) -> None:
+def print_results(compared: "Comparison", records: "list[Record]", out: Path) -> None:
     from sfao.reports.comparison_formats import print_comparison
 
     screen = console()

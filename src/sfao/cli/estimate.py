@@ -50,12 +50,12 @@ def estimate(
             torch.set_num_threads(threads)
         found = predict(subject, options, memory_budget, trained)
         if as_json:
-            say_json(told(model, found))
+            say_json(describe_as_json(model, found))
         else:
-            show(model, found, batch_size)
+            print_estimate(model, found, batch_size)
 
 
-def told(model: str, found: "Estimate") -> dict[str, Any]:
+def describe_as_json(model: str, found: "Estimate") -> dict[str, Any]:
     """Plain containers, numbers in full precision."""
     calibration = found.calibration
     return {
@@ -79,7 +79,7 @@ def told(model: str, found: "Estimate") -> dict[str, Any]:
     }
 
 
-def show(model: str, found: "Estimate", batch_size: int) -> None:
+def print_estimate(model: str, found: "Estimate", batch_size: int) -> None:
     from sfao.gating.budget import format_bytes
 
     holding, calibration = found.holding, found.calibration

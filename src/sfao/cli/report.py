@@ -31,12 +31,12 @@ def report(
     with spoken_errors(debug):
         out = out or (folders[0] if len(folders) == 1 else Path()) / "report"
         with progress() as tell:
-            written, told = write_report(folders, out, tell)
+            written, notices = write_report(folders, out, tell)
     if as_json:
-        say_json({"written": [str(path) for path in written], "notices": told})
+        say_json({"written": [str(path) for path in written], "notices": notices})
         return
     screen = console()
-    for line in told:
+    for line in notices:
         screen.print(line, style="yellow", markup=False, soft_wrap=True)
     for path in written:
         screen.print(str(path), markup=False, soft_wrap=True)
@@ -58,7 +58,7 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
         raise ReportError(f"`out` must be a folder, got the file {out}")
     tell("reading runs")
     runs = load_runs(folders)
-    told = write_notices(runs, find_unfinished_runs(folders))
+    notices = write_notices(runs, find_unfinished_runs(folders))
     compared = compare_records([run.record for run in runs])
     made = {out / "table.md": as_markdown(compared).encode(), out / "table.tex": as_latex(compared).encode()}
     drawn = []
@@ -71,13 +71,13 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
     figures = {path.name for path in made if path.suffix == ".pdf"}
     before = figures_before(out)
     write_json(out / WRITTEN, sorted(figures | before))  # first: whatever is written from here on is known as ours
-    page = write_page(runs, drawn, out, told)
+    page = write_page(runs, drawn, out, notices)
     for path, data in made.items():
         write_atomically(path, data)
     for name in before - figures:
         (out / "figures" / name).unlink(missing_ok=True)
     write_json(out / WRITTEN, sorted(figures))
-    return [page, *made], told
+    return [page, *made], notices
 
 
 def figures_before(out: Path) -> set[str]:

@@ -73,7 +73,7 @@ def run(
         if as_json:
             say_json({**asdict(record), "ran": not skipped})
         elif not quiet:
-            show(record, folder, skipped)
+            print_record(record, folder, skipped)
     if record.status != "done":
         raise fail(f"the run {record.status}: {record.error}", FAILED)
 
@@ -135,7 +135,7 @@ def progress_bar(shown: bool) -> "Iterator[Reporter]":
         yield report
 
 
-def show(record: "Record", folder: Path, notices: Iterable[str] = ()) -> None:
+def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) -> None:
     """What to know first, the accuracy matrix, the metrics and where everything lies."""
     from rich.console import Console
     from rich.table import Table
