@@ -1,4 +1,4 @@
-"""How well `sfao estimate` predicts what `sfao bench` measures.
+"""The accuracy of `sfao estimate`: its predictions against the measurements of `sfao bench`.
 
     python benchmarks/estimate_accuracy.py [--model mlp]... [--tries 3]
 
@@ -25,7 +25,7 @@ STORAGES = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"), S
 def predict_and_measure(
     model: str, directions: int, storage: Storage, setting: Setting, effort: Effort
 ) -> tuple[float, float]:
-    """Predicted and measured milliseconds of a step; a ValueError when the bytes are not what they should be."""
+    """Return predicted and measured milliseconds of a step; raise a ValueError when the bytes differ."""
     options = {"capacity": directions, "storage": storage.kind, "rank": storage.rank, "memory_dtype": storage.dtype}
     predicted = estimate(SUBJECTS[model], options, None, setting)
     case = Case(model, directions, storage, predicted.holding.samples)

@@ -1,4 +1,4 @@
-"""What consolidating a task costs, against training it for two epochs.
+"""The cost of consolidating a task, against training it for two epochs.
 
     python benchmarks/harvest_time.py [--rounds 3] [--data-root FOLDER] [--json harvest_time.json]
 
@@ -56,7 +56,7 @@ def make_method(name: str, options: dict[str, Any], stream: Stream, model: str) 
 
 
 def train(method: Method, stream: Stream, number: int, steps: int | None = None) -> list[float]:
-    """Seconds of each step, the making of its batch with it."""
+    """Return the seconds of each step, with the making of its batch."""
     task, seconds = stream.tasks[number], []
     order = torch.Generator().manual_seed(number)
     for _ in range(EPOCHS):

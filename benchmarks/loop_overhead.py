@@ -1,4 +1,4 @@
-"""What the laboratory's loop costs over a bare PyTorch loop on the same tensors.
+"""The cost of the laboratory's loop over a bare PyTorch loop on the same tensors.
 
     python benchmarks/loop_overhead.py [--rounds 7]
 
@@ -25,7 +25,7 @@ EXAMPLES = 12000
 
 
 def repeat_images(dataset: Dataset) -> Dataset:
-    """Twelve thousand training images of one task, as many as a task of Split MNIST has."""
+    """Return twelve thousand training images of one task, as many as a task of Split MNIST has."""
     pick = torch.arange(EXAMPLES) % len(dataset.train_labels)
     return replace(dataset, train_images=dataset.train_images[pick], train_labels=dataset.train_labels[pick])
 

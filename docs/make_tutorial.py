@@ -37,7 +37,7 @@ class BrokenPage(Exception):  # noqa: N818, it names what was found
 
 
 def run_page(page: Path) -> str:
-    """The text of the page with what its blocks print now; where nothing but times has changed, as it was."""
+    """Return the page with what its blocks print now; blocks in which only times have changed stay as they are."""
     text, session = page.read_text(), {"__name__": "__main__"}
 
     def run(block: re.Match[str]) -> str:
@@ -80,13 +80,13 @@ def run_command(command: str, line: int) -> str:
 
 
 def mask_times(printed: str) -> str:
-    """Without times, every column where it was, and without spaces at the ends of lines."""
+    """Replace times, every column where it was, and drop spaces at the ends of lines."""
     hidden = TIME.sub(lambda time: "…".rjust(len(time[0])), printed)
     return "".join(f"{line.rstrip()}\n" for line in hidden.splitlines())
 
 
 def drop_widths(text: str) -> str:
-    """A table is wider where a run took longer: beside times, spaces and rules of any length are the same."""
+    """Fold spaces and rules in text with times: a table is wider where a run took longer."""
     if "…" not in text:
         return text
     return re.sub(r"─+", "─", re.sub(r" +", " ", text))

@@ -23,13 +23,13 @@ def trained(decisions="project", steps=3, model=SMALL, samples=10, storage=FACTO
 
 @pytest.mark.parametrize("decisions", ["project", "accept", "discard"])
 def test_the_gate_decides_as_it_is_told(decisions):
-    assert trained(decisions).decided == {decisions: 6}
+    assert trained(decisions).decision_counts == {decisions: 6}
 
 
 @pytest.mark.parametrize("samples", [1, 10, None])
 @pytest.mark.parametrize("storage", [FACTORED, Storage("dense", 1, "float32")])
 def test_a_mixture_has_all_decisions_in_it(samples, storage):
-    decided = trained("mix", steps=100, samples=samples, storage=storage).decided
+    decided = trained("mix", steps=100, samples=samples, storage=storage).decision_counts
     assert sum(decided.values()) == 202  # of two layers, with the one step that builds what projecting needs
     assert 60 <= decided["project"] <= 152
     assert min(decided["accept"], decided["discard"]) >= 10
@@ -45,7 +45,7 @@ def test_every_case_learns_from_its_batches(case):
 
 def test_sgd_holds_nothing_and_decides_nothing():
     training = Training(Case(SMALL), Setting(CPU))
-    assert (training.memory_bytes, training.workspace_bytes, training.decided) == (0, 0, {})
+    assert (training.memory_bytes, training.workspace_bytes, training.decision_counts) == (0, 0, {})
 
 
 def test_the_released_loop_subtracts_one_direction_after_the_other():
@@ -69,7 +69,7 @@ def test_mixed_precision_computes_in_bfloat16_and_the_gate_goes_on_in_float32():
     training.step()
     assert seen == [torch.bfloat16]
     assert {parameter.grad.dtype for parameter in training.model.parameters()} == {torch.float32}
-    assert training.decided == {"project": 8}
+    assert training.decision_counts == {"project": 8}
 
 
 def test_channels_last_reaches_the_gradients_of_convolutions():
@@ -77,7 +77,7 @@ def test_channels_last_reaches_the_gradients_of_convolutions():
     gradient = training.model.conv2.weight.grad
     assert gradient.is_contiguous(memory_format=torch.channels_last)
     assert not gradient.is_contiguous()
-    assert training.decided == {"project": 12}
+    assert training.decision_counts == {"project": 12}
 
 
 def test_steps_take_turns_and_the_first_of_a_turn_is_not_counted():

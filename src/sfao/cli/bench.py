@@ -1,4 +1,4 @@
-"""sfao bench: what a step costs, measured on this machine."""
+"""sfao bench: the cost of a step, measured on this machine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sfao.cost.measuring import Effort
     from sfao.cost.results import Progress, Results
 
-#: What each option is when nothing is said, and in a hurry.
+#: The options by default, and with --quick.
 USUAL = {"directions": "10,50,200,1000", "samples": "10,1,all", "decisions": "project,accept,discard,mix"}
 HURRIED = {"directions": "10,50", "samples": "10", "decisions": "project"}
 
@@ -117,7 +117,7 @@ def choose_effort(device: "torch.device", quick: bool) -> "Effort":
 
 
 def make_folder(out: Path) -> None:
-    """Before anything is measured, lest it be in vain."""
+    """Make the folder before anything is measured, so that no measurement is lost."""
     from sfao.experiment.errors import FolderError
 
     for path in (out, *out.parents):
@@ -127,7 +127,7 @@ def make_folder(out: Path) -> None:
 
 
 def write_results(results: "Results", out: Path) -> list[Path]:
-    """bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
+    """Write bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
     from sfao.cost.figures import cost_figure
     from sfao.cost.formats import as_markdown
     from sfao.experiment.files import write_atomically, write_json, write_text
@@ -158,7 +158,7 @@ def print_or_dump(results: "Results", written: list[Path], quiet: bool, as_json:
 
 @contextmanager
 def progress_bar(shown: bool) -> "Iterator[Progress]":
-    """How many groups of cases are measured."""
+    """Show a bar with the number of groups of cases that are measured."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

@@ -67,7 +67,7 @@ def compare(
 
 
 def compare_and_print(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
-    """Do the runs in view of the user, leave and show the table; exit code 1 when a run failed or diverged."""
+    """Do the runs in view of the user, write and print the table; exit code 1 when a run failed or diverged."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare
     from sfao.reports.comparison import compare_records
@@ -105,7 +105,7 @@ def _note_tracebacks(watch: Any, tracebacks: list[str]) -> Any:
 
 
 def write_results(compared: "Comparison", records: "list[Record]", out: Path) -> dict[str, Any]:
-    """comparison.json and comparison.md, each whole or not at all; returns what the first one holds."""
+    """Write comparison.json and comparison.md, each whole or not at all, and return the content of the first."""
     from sfao.experiment.files import write_json, write_text
     from sfao.reports.comparison_formats import as_json, as_markdown
 

@@ -1,4 +1,4 @@
-"""sfao estimate: what a memory will hold and what a step will take, before anything runs."""
+"""sfao estimate: the size of a memory and the time of a step, before anything runs."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,7 +56,7 @@ def estimate(
 
 
 def describe_as_json(model: str, found: "Estimate") -> dict[str, Any]:
-    """Plain containers, numbers in full precision."""
+    """Return plain containers with numbers in full precision."""
     calibration = found.calibration
     return {
         "model": model,

@@ -1,4 +1,4 @@
-"""sfao list: what there is to run."""
+"""sfao list: the benchmarks, methods and models that can be run."""
 
 import inspect
 import sys
@@ -44,7 +44,7 @@ def collect_lists() -> dict[str, dict[str, Any]]:
 
 
 def read_summary(method: "type[Method]") -> str:
-    """The first line of the method's file: what it is and where it comes from."""
+    """Return the first line of the method's file: its name and its origin."""
     text = sys.modules[method.__module__].__doc__ or ""
     return text.strip().partition("\n")[0]
 

@@ -1,4 +1,4 @@
-"""Many runs on one screen: a line each, while they go on."""
+"""Many runs on one screen: one line each, while they go on."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ IMPORTANCE = ("running", "failed", "diverged", "waiting", "done", "skipped")
 
 @dataclass
 class Line:
-    """What is known of a run; its place is told where there are several."""
+    """The state of a run; its place is named where there are several."""
 
     job: Job
     place: str = ""
@@ -76,7 +76,7 @@ class Line:
 
 
 def describe_progress(update: Update) -> str:
-    """Where a run is, how fast, and how its gate decided so far."""
+    """Return the position of a run, its speed, and the decisions of its gate so far."""
     total = sum(update.decisions.values())
     rates = [f"{name} {count / total:.0%}" for name, count in update.decisions.items() if count]
     where = f"task {update.task + 1}/{update.tasks} epoch {update.epoch + 1}/{update.epochs}"
@@ -91,7 +91,7 @@ def describe_ending(record: Record) -> str:
 
 @contextmanager
 def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
-    """A screen that is kept up to date on a terminal; elsewhere, a line whenever a run ends."""
+    """Keep a screen up to date on a terminal; elsewhere, print a line whenever a run ends."""
     console = Console(stderr=True)
     several = len(places(jobs)) > 1
     lines = {job.folder: Line(job, job.folder.parent.name if several else "") for job in jobs}
@@ -120,7 +120,7 @@ def _log_lines(lines: dict[Path, Line], console: Console) -> Watch:
 
 
 class _Screen:
-    """Drawn anew whenever rich asks for it."""
+    """The lines that fit the terminal, drawn again whenever rich asks for them."""
 
     def __init__(self, lines: dict[Path, Line], console: Console) -> None:
         self.lines, self.console = lines, console
@@ -151,12 +151,12 @@ def _split_by_place(lines: Sequence[Line]) -> dict[str, list[Line]]:
 
 
 def _count_ended(lines: Sequence[Line]) -> str:
-    """7/10"""
+    """Return the number of ended runs of all: 7/10."""
     return f"{sum(line.state not in ('waiting', 'running') for line in lines)}/{len(lines)}"
 
 
 def select(lines: list[Line], height: int) -> list[Line]:
-    """The most important lines that fit, in their own order."""
+    """Return the most important lines that fit, in their own order."""
     if len(lines) <= height:
         return lines
     ranked = sorted(lines, key=lambda line: IMPORTANCE.index(line.state))[: max(1, height - 1)]

@@ -1,4 +1,4 @@
-"""sfao report: what finished runs have to say, as a page, tables and figures."""
+"""sfao report: finished runs as a page, tables and figures."""
 
 import json
 import time
@@ -43,7 +43,7 @@ def report(
 
 
 def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path], list[str]]:
-    """What was written, and what its reader must know; every file is whole, and none is there before all are made."""
+    """Write the report; return the files, and the notices to its reader. Nothing is written before all is made."""
     tell("loading the libraries")
     from sfao.experiment.files import write_atomically, write_json
     from sfao.reports.comparison import compare_records
@@ -81,7 +81,7 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
 
 
 def figures_before(out: Path) -> set[str]:
-    """The names of the figures that an earlier report left here; only those that are names."""
+    """Return the names of the figures that an earlier report left here; only those that are names."""
     try:
         names = json.loads((out / WRITTEN).read_text())
     except (OSError, ValueError):
@@ -92,7 +92,7 @@ def figures_before(out: Path) -> set[str]:
 
 @contextmanager
 def progress() -> Iterator[Tell]:
-    """What is being done, on the error stream of a terminal, once it takes long."""
+    """Show the current work on the error stream of a terminal, once it takes long."""
     from rich.console import Console
     from rich.markup import escape
 

@@ -1,4 +1,4 @@
-"""sfao reproduce: the paper's tables and figures, run anew and set beside what it prints."""
+"""sfao reproduce: the paper's tables and figures, run again and set beside what it prints."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sfao.reproduction.runs import Plan
 
 ALL = "all"
-#: What --quick learns from.
+#: The share of the data with --quick.
 QUICK = 0.05
 
 
@@ -86,7 +86,7 @@ def reproduce(
 
 @dataclass(frozen=True)
 class _Request:
-    """What was asked for, in the words of the reproduction."""
+    """The arguments of the command, parsed and checked."""
 
     names: list[str]
     preset: str
@@ -117,12 +117,12 @@ class _Request:
         return plan_runs(series, self.seeds, self.out, device=device, fraction=self.fraction, data_root=data_root)
 
     def file(self, name: str) -> Path:
-        """Where a table goes, without its ending: results on a slice never replace those on all data."""
+        """Return the path of a table without its ending: results on a slice never replace those on all data."""
         ending = "-as-released" * self.as_released + (f"-fraction{self.fraction:g}" if self.fraction < 1 else "")
         return self.out / self.preset / f"{name}{ending}"
 
 
-# -- What was asked for ------------------------------------------------------------------------------------
+# -- Arguments ---------------------------------------------------------------------------------------------
 
 
 def _parse_names(asked: list[str]) -> list[str]:
@@ -165,11 +165,11 @@ def _choose_fraction(fraction: float | None, quick: bool) -> float:
     return fraction
 
 
-# -- Doing it ------------------------------------------------------------------------------------------------
+# -- Runs ----------------------------------------------------------------------------------------------------
 
 
 def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
-    """All records, those that were there included; the others done in view of the user."""
+    """Do what is left in view of the user, and return all records, with those that were there."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare, places
 
@@ -184,7 +184,7 @@ def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: An
 
 
 def _assign_workers(jobs: Iterable["Job"], workers_asked: int | None) -> "dict[int | None, list[Job]]":
-    """{workers: the runs that they share}: one pool for all, but for models that have a GPU for themselves."""
+    """Return {workers: the runs that they share}: one pool for all, but for models that need a whole GPU."""
     pools: dict[int | None, list[Job]] = {}
     for job in jobs:
         pools.setdefault(workers_asked or _count_workers(job), []).append(job)
@@ -192,14 +192,14 @@ def _assign_workers(jobs: Iterable["Job"], workers_asked: int | None) -> "dict[i
 
 
 def _count_workers(job: "Job") -> int | None:
-    """How many runs share a GPU unless it is said; a memory of gradients of WRN-28-10 has no room for another."""
+    """Return how many runs share a GPU by default; a memory of gradients of WRN-28-10 has no room for another."""
     if job.config.device == "cpu":
         return None
     return 1 if job.config.model.name == "wrn-28-10" else 4
 
 
 def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
-    """What this call did, and what earlier ones left: a sweep of thresholds for another table, say."""
+    """Return the runs of this call and of earlier ones, such as a sweep of thresholds for another table."""
     from sfao.reproduction.archive import Archive, read_runs
 
     failed = [record for record in records if record.status == "failed"]
@@ -207,7 +207,7 @@ def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
     return Archive(record for record in known if record.seed in request.seeds)
 
 
-# -- Telling -------------------------------------------------------------------------------------------------
+# -- Output --------------------------------------------------------------------------------------------------
 
 
 def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
@@ -263,7 +263,7 @@ def _write_figure(request: _Request, name: str) -> list[Path]:
 
 
 def _warn_of_absent(plan: "Plan", request: _Request) -> None:
-    """Loudly, on the error stream: which tables and rows will be missing, and the command that gets the data."""
+    """Name on the error stream the tables that will be incomplete, and the command that gets the data."""
     for dataset, message in plan.absent.items():
         affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
         typer.echo(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}", err=True)

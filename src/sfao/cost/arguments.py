@@ -1,4 +1,4 @@
-"""What a user asked to be measured, read and checked: a ConfigError names the argument, the rule and the value."""
+"""Arguments of `bench` and `estimate`, parsed and checked; a ConfigError names argument, rule and value."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -27,7 +27,7 @@ KNOWN = {
 
 
 def parse_choices(name: str, text: str) -> tuple[str, ...]:
-    """`dense,factored` as names that are known."""
+    """Parse `dense,factored` into names that are known."""
     return _parse_list(name, text, lambda part: parse_choice(name, part))
 
 
@@ -37,12 +37,12 @@ def parse_choice(name: str, value: str) -> str:
 
 
 def parse_counts(name: str, text: str) -> tuple[int, ...]:
-    """`10,50` as numbers."""
+    """Parse `10,50` into numbers."""
     return _parse_list(name, text, lambda part: _parse_count(name, part, text))
 
 
 def parse_samples(text: str) -> tuple[int | None, ...]:
-    """`10,all` as numbers, None for all."""
+    """Parse `10,all` into numbers, None for all."""
     return _parse_list("samples", text, lambda part: None if part == ALL else _parse_count("samples", part, text))
 
 
@@ -66,7 +66,7 @@ def make_setting(
 
 
 def parse_memory_limit(text: str | None, device: torch.device) -> int:
-    """What a case may hold: as said, or what most machines have to spare."""
+    """Return the bytes that a case may hold: as given, or what most machines have to spare."""
     if text is not None:
         try:
             return parse_bytes(text)
@@ -78,7 +78,7 @@ def parse_memory_limit(text: str | None, device: torch.device) -> int:
 
 
 def make_subject(model: str, input_shape: str | None, classes: int) -> Subject:
-    """A model by name, for inputs of another shape (`3x32x32`) than it is measured with."""
+    """Return a model by name, for inputs of another shape (`3x32x32`) than it is measured with."""
     parse_choice("model", model)
     usual = SUBJECTS[model]
     parts = input_shape.split("x") if input_shape is not None else [str(size) for size in usual.input_shape]

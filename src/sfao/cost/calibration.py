@@ -1,4 +1,4 @@
-"""A short look at this machine: what the gate takes for its calls and for its work, and what a step of SGD takes.
+"""A short calibration of this machine: the time of the gate's calls, of its work, and of a step of SGD.
 
 Real gates on layers made up for it. Layers of next to no work, as many as the model has, show what the calls cost; a
 layer as large as the model's largest shows how fast the work is done.
@@ -37,9 +37,9 @@ class Calibration:
     extrapolated_from: int | None
     #: Of the gate: everything but the work, for as many layers as the model has.
     overhead_ms: float
-    #: How fast the work is done, by the kind of block that does it.
+    #: The speed of the work, one for each kind of block.
     paces: list[Pace]
-    #: What all this took.
+    #: Of the whole calibration.
     seconds: float
 
 
@@ -75,7 +75,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
 
 
 def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) -> Step:
-    """A full gate on made-up layers, that projects their gradients."""
+    """Return a step of a full gate that projects the gradients of made-up layers."""
     generator = torch.Generator(device).manual_seed(0)
     groups = []
     for number, shapes in enumerate(layers):
@@ -103,7 +103,7 @@ def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) 
 
 
 def tiny_layer(shapes: Shapes, holding: Holding) -> list[tuple[int, ...]]:
-    """As many parameters of the same kinds, no larger than it takes for the directions not to span them."""
+    """Return as many parameters of the same kinds, just large enough that the directions do not span them."""
     size = sum(layout.size for layout in layouts(shapes))
     if holding.capacity >= size or holding.capacity * size <= FEW_ENTRIES:
         return list(shapes)
@@ -114,7 +114,7 @@ def tiny_layer(shapes: Shapes, holding: Holding) -> list[tuple[int, ...]]:
 
 
 def _largest(layers: Sequence[Shapes], holding: Holding) -> dict[str, Layout]:
-    """The largest matrix of each kind of block that there is, or one wide enough to be timed."""
+    """Return the largest matrix of each kind of block that there is, or one wide enough to be timed."""
     found: dict[str, Layout] = {}
     for layout in (layout for shapes in layers for layout in layouts(shapes)):
         kind = make_block(layout, holding.storage, holding.rank, MEMORY_DTYPES[holding.memory_dtype]).kind
@@ -129,7 +129,7 @@ def _widen(layout: Layout, entries: int) -> Layout:
 
 
 def _reduce_holding(layout: Layout, holding: Holding, kind: str) -> Holding:
-    """With fewer directions where rows would be many bytes, and as large a share of them sampled."""
+    """Return a holding of fewer directions where rows would be many bytes, with as large a share of them sampled."""
     a_direction = layout.size * MEMORY_DTYPES[holding.memory_dtype].itemsize
     most = max(2, MOST_BYTES // a_direction)
     if kind != "dense" or holding.capacity <= most:
@@ -139,14 +139,14 @@ def _reduce_holding(layout: Layout, holding: Holding, kind: str) -> Holding:
 
 
 def shapes_of(layout: Layout) -> list[tuple[int, ...]]:
-    """Parameters that are laid out so."""
+    """Return the shapes of parameters with this layout."""
     if layout.rows == 1:
         return [(columns,) for columns in layout.columns]
     return [(layout.rows,) if columns == 1 else (layout.rows, columns) for columns in layout.columns]
 
 
 def _batches(of: Subject, setting: Setting) -> dict[int, Step]:
-    """Steps of SGD by batch size: the one asked for or, where that takes too long, the two largest that do not."""
+    """Return steps of SGD by batch size: the given one or, where that takes too long, the two largest that do not."""
     model = of.build().to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     made: dict[int, Step] = {}
@@ -165,7 +165,7 @@ def _batches(of: Subject, setting: Setting) -> dict[int, Step]:
 
 
 def extrapolate_time(sgd: dict[int, float], batch_size: int) -> float:
-    """On the line through two batch sizes."""
+    """Return the time at a batch size, on the line through two others."""
     if batch_size in sgd:
         return sgd[batch_size]
     (small, shorter), (large, longer) = sorted(sgd.items())

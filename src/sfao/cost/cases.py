@@ -1,4 +1,4 @@
-"""What is measured: models, ways to hold directions, and the cases that are timed beside one another."""
+"""The cases to measure: models, ways to hold directions, and groups of cases that are timed side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from sfao.cost.memory_size import count_memory_bytes
 from sfao.models import MODELS, build_model
 from sfao.optim.layers import layer_groups
 
-#: What the gate is made to decide: always the same, or about half projections, a quarter of each of the others.
+#: Decisions that the gate is made to take: always the same, or about half projections, a quarter of each of the others.
 DECISIONS = ("project", "accept", "discard", "mix")
 #: The directions at which samples and decisions are varied, and at which models are compared.
 USUAL_DIRECTIONS = 200
@@ -28,11 +28,11 @@ class Subject:
 
     @property
     def has_images(self) -> bool:
-        """Whether it convolves, so that where the channels lie matters."""
+        """Tell whether the model convolves, so that the place of the channels matters."""
         return self.builder != "mlp"
 
     def outline(self) -> nn.Module:
-        """The model without its weights: layers and shapes, at no cost."""
+        """Return the model without its weights: layers and shapes, at no cost."""
         with torch.device("meta"):
             return MODELS[self.builder](self.input_shape, self.classes, **self.sizes)
 
@@ -87,7 +87,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to vary. Directions, samples and decisions are varied one at a time, around the usual ones."""
+    """The settings to vary. Directions, samples and decisions are varied one at a time, around the usual ones."""
 
     models: tuple[str, ...]
     directions: tuple[int, ...] = (10, 50, 200, 1000)
@@ -110,7 +110,7 @@ def find_subject(model: str) -> Subject:
 
 
 def combine_storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequence[str]) -> tuple[Storage, ...]:
-    """Every way to hold directions that these allow; rows have no rank."""
+    """Return every way to hold directions that these allow; dense rows have no rank."""
     made = [
         Storage(kind, rank, dtype)
         for kind in kinds
@@ -121,7 +121,7 @@ def combine_storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequenc
 
 
 def plan_groups(sweep: Sweep) -> tuple[list[Group], list[str]]:
-    """The groups to measure, and in words what is left out because it would hold too much."""
+    """Return the groups to measure, and in words the cases left out because they would hold too much."""
     groups, left_out = [], []
     for model in sweep.models:
         for group in _groups(model, sweep):
@@ -138,7 +138,7 @@ def plan_groups(sweep: Sweep) -> tuple[list[Group], list[str]]:
 
 
 def case_bytes(case: Case) -> int:
-    """What the directions of a case take."""
+    """Return the bytes of the directions of a case."""
     model = find_subject(case.model).outline()
     if case.storage is None:
         return case.directions * sum(parameter.nbytes for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""What a full memory will hold, exactly, and what a step with it will take, about."""
+"""The exact size of a full memory, and an estimate of the time of a step with it."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ from sfao.optim.planning import planned_options
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a gate that projects at every step, the most it can have to do, on top of a step of SGD."""
+    """The cost of a gate that projects at every step, which is the most it can do, on top of a step of SGD."""
 
     parameters: int
     layers: int
     holding: Holding
-    #: What a memory budget bought, in words.
+    #: The plan for a memory budget, in words.
     plan: str | None
     memory_bytes: int
     workspace_bytes: int
@@ -39,14 +39,14 @@ class Estimate:
 def choose_holding(
     of: Subject, options: GateOptions, memory_budget: str | int | None
 ) -> tuple[Holding, MemoryPlan | None]:
-    """How the directions will be held; a ValueError for an option that breaks its rule."""
+    """Return the way to hold the directions; raise a ValueError for an option that breaks its rule."""
     chosen, plan = planned_options(layer_groups(of.outline()), memory_budget, options)
     names = ("capacity", "storage", "rank", "memory_dtype", "samples")
     return Holding(**{name: chosen[name] for name in names}), plan
 
 
 def estimate(of: Subject, options: GateOptions, memory_budget: str | int | None, setting: Setting) -> Estimate:
-    """gate = overhead + work / pace, the work counted from the shapes of the layers (see `gate_work.py`)."""
+    """Predict gate = overhead + work / pace, the work counted from the shapes of the layers (`gate_work.py`)."""
     groups = layer_groups(of.outline())
     holding, plan = choose_holding(of, options, memory_budget)
     held = count_memory_bytes(groups, holding.capacity, holding.storage, holding.rank, holding.memory_dtype)

@@ -1,4 +1,4 @@
-"""What the gate costs, drawn: against the directions held, and against the parameters of the model."""
+"""The figure of the gate's cost: against the directions held, and against the parameters of the model."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -20,7 +20,7 @@ MOST_MARKS = 6
 
 @rc_context(STYLE)
 def cost_figure(results: Results) -> Drawing | None:
-    """None when nothing was varied that could be drawn."""
+    """Draw the cost of the gate; None when nothing was varied that could be drawn."""
     gated = [row for row in results.rows if row.directions and row.group.endswith("directions")]
     models = [model for model in dict.fromkeys(row.model for row in gated) if _varies(gated, model)]
     usual = _most_common([row.directions for row in gated])
@@ -86,7 +86,7 @@ def _most_common(values: Sequence[int]) -> int:
 
 
 def _marks(values: Sequence[int]) -> list[float]:
-    """The values themselves where they are far enough apart, else round numbers about them."""
+    """Return the values themselves where they are far enough apart, else round numbers about them."""
     if all(large > 1.5 * small for small, large in pairwise(values)):
         return [float(value) for value in values]
     fine, coarse = (_round_numbers(digits, values[0] / 1.2, 1.2 * values[-1]) for digits in ((1, 2, 5), (1,)))

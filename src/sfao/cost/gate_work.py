@@ -1,4 +1,4 @@
-"""The work of a gate that projects at every step: how much there is, and how fast it is done."""
+"""The work of a gate that projects at every step: its amount and its speed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Work = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Holding:
-    """How the directions of each layer are held and looked at."""
+    """The way to hold the directions of each layer, and the number that are sampled."""
 
     capacity: int
     storage: str
@@ -25,14 +25,14 @@ class Holding:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a kind of block does its work: in a millisecond, so many bytes or operations."""
+    """The speed of a kind of block: bytes or operations per millisecond."""
 
     kind: str
     a_ms: float
 
     @staticmethod
     def through(kind: str, large: tuple[Work, float], small: tuple[Work, float]) -> "Pace":
-        """From the work and the milliseconds of two layers: what both have in common is not work."""
+        """Return the pace from the work and the milliseconds of two layers: their common time is not work."""
         (more, longer), (less, shorter) = large, small
         if longer <= shorter:  # only noise can do that
             return Pace(kind, more[kind] / longer)
@@ -46,7 +46,7 @@ class Pace:
 
 
 def layer_work(shapes: Shapes, holding: Holding) -> dict[str, float]:
-    """Of a layer with parameters of these shapes: comparing with a sample and with all directions, and subtracting.
+    """Return the work of one layer: comparing with a sample and with all directions, and subtracting.
 
     A small layer looks at all directions at once; one that is spanned by its directions is set to zero.
     """

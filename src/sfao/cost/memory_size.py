@@ -1,4 +1,4 @@
-"""How many bytes a full memory holds: exactly what `memory_bytes` and `workspace_bytes` will say."""
+"""The bytes of a full memory: exactly what `memory_bytes` and `workspace_bytes` will say."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class MemorySize:
 def count_memory_bytes(
     groups: Sequence[dict[str, Any]], capacity: int, storage: str, rank: int, dtype: str
 ) -> MemorySize:
-    """Of these layers, each with `capacity` directions."""
+    """Return the bytes of a memory with `capacity` directions for each of these layers."""
     directions = workspace = 0
     for group in groups:
         of_layer = layer_layouts(group)

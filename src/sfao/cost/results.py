@@ -1,4 +1,4 @@
-"""Measuring all groups of a sweep, and what comes out."""
+"""Measuring all groups of a sweep, and the results."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from sfao.cost.measuring import Effort, Timing, counts_cpu_time, time_steps
 from sfao.cost.training import Setting, Training
 from sfao.experiment.record import versions
 
-#: Hears what is being measured, how many groups are done, and of how many.
+#: Called with the title of a group, the number of groups done, and the number of all.
 Progress = Callable[[str, int, int], None]
 
 
@@ -33,14 +33,14 @@ class Row:
     #: Directions sampled at a step.
     samples: int | None
     decisions: str | None
-    #: How often what was decided, over all layers.
+    #: {decision: count}, over all layers.
     decided: dict[str, int]
     ms: float
     low_ms: float
     high_ms: float
     measurements: int
     times_sgd: float
-    #: What the step takes beyond SGD's.
+    #: The time beyond SGD's.
     gate_ms: float
     memory_bytes: int
     workspace_bytes: int
@@ -60,7 +60,7 @@ class Results:
 
 
 def measure(sweep: Sweep, setting: Setting, effort: Effort, progress: Progress = lambda *_: None) -> Results:
-    """Group after group: within one, all cases take turns."""
+    """Measure group after group; within one, all cases take turns."""
     groups, left_out = plan_groups(sweep)
     before = load()
     rows = []
@@ -105,7 +105,7 @@ def _row(group: Group, case: Case, training: Training, timing: Timing, sgd_ms: f
         memory_dtype=held.dtype if held else None,
         samples=min(case.samples or case.directions, case.directions) if held else None,
         decisions=case.decisions if case.directions else None,
-        decided=training.decided,
+        decided=training.decision_counts,
         ms=timing.ms,
         low_ms=timing.low_ms,
         high_ms=timing.high_ms,
@@ -118,14 +118,14 @@ def _row(group: Group, case: Case, training: Training, timing: Timing, sgd_ms: f
 
 
 def release() -> None:
-    """Give back what a group held before the next one fills its memories."""
+    """Release what a group held before the next one fills its memories."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def load() -> float | None:
-    """Processes that want to run: above the number of cores, times are of a busy machine."""
+    """Return the number of processes that want to run: above that of the cores, the machine is busy."""
     return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 

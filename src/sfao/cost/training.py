@@ -33,13 +33,13 @@ BEFORE_CAPTURE = 4
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is trained while it is measured."""
+    """The way a model is trained while it is measured."""
 
     device: torch.device
     batch_size: int = 32
     channels_last: bool = False
     autocast: str | None = None
-    #: What is compiled: the model, the optimizer's step.
+    #: The parts that are compiled: the model, the optimizer's step.
     compile: tuple[str, ...] = ()
     #: Whether the whole step is captured as a CUDA graph and replayed.
     graph: bool = False
@@ -56,7 +56,7 @@ class Setting:
 
 
 class Training:
-    """What a case trains with; `step` is what is timed."""
+    """The model and the optimizer of a case; `step` is timed."""
 
     def __init__(self, case: Case, setting: Setting) -> None:
         self.model = _place_model(find_subject(case.model), setting)
@@ -68,7 +68,7 @@ class Training:
             self._project_once()
 
     def _project_once(self) -> None:
-        """What the first projection of a layer builds is not to be built while time is taken."""
+        """Take a step that projects: what the first projection of a layer builds must not be timed."""
         groups = self.optimizer.param_groups
         mixing = [{name: group[name] for name in THRESHOLDS["project"]} for group in groups]
         for group in groups:
@@ -86,8 +86,8 @@ class Training:
         return getattr(self.optimizer, "workspace_bytes", 0)
 
     @property
-    def decided(self) -> dict[str, int]:
-        """How often what was decided, over all layers."""
+    def decision_counts(self) -> dict[str, int]:
+        """{decision: count}, over all layers."""
         counts = self.optimizer.counts.values() if isinstance(self.optimizer, SFAO) else []
         names = ("accept", "project", "discard", "zero")
         return {name: total for name in names if (total := sum(of_layer[name] for of_layer in counts))}
@@ -96,7 +96,7 @@ class Training:
 def full_optimizer(
     model: nn.Module, directions: int, storage: Storage, samples: int | None, decisions: str, device: torch.device
 ) -> SFAO:
-    """An optimizer whose memory is full of random directions, and decides as it is told."""
+    """Return an optimizer whose memory is full of random directions, and which decides as given."""
     groups = layer_groups(model)
     sampled = directions if samples is None else samples
     for group in groups:
@@ -117,7 +117,7 @@ def full_optimizer(
 
 
 def mixing_thresholds(size: int, samples: int) -> dict[str, float]:
-    """Between which about half of the largest cosines lie, and a quarter on either side.
+    """Return thresholds with about half of the largest cosines between them, and a quarter on either side.
 
     The cosine of a gradient of `size` entries with a random direction is close to normal, of variance 1 / size;
     that the largest of k is below a bound has the k-th power of the probability of one.
@@ -167,7 +167,7 @@ class GraphedStep:
         self._calls += 1
 
     def _step_beside(self) -> None:
-        """Beside the stream that others are on, as capturing will be."""
+        """Take a step on a stream of its own, as capturing will do."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""From the records of many runs to one row a method, with what may be compared kept apart from what may not."""
+"""From the records of many runs to one row per method, in groups of runs that may be compared."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from sfao.experiment.record import Record
 from sfao.experiment.statistics import PairedTest, Spread, paired_test, spread
 
-#: The method whose rivals the baselines are, and the bound that stores all data and so is nobody's rival.
+#: The method that is compared with the baselines, and the bound: it stores all data and is not ranked.
 OURS, BOUND = "sfao", "joint"
 REFERENCE = "sgd"
 #: Settings that methods are expected to share: where they differ, it is not the methods alone that are compared.
@@ -32,7 +32,7 @@ class Row:
     times_sgd: float | None
     #: Against the best baseline; None for the baseline itself and for the bound.
     test: PairedTest | None
-    #: What did not end well, in words.
+    #: The number of runs that did not end well, in words.
     trouble: str
 
     @property
@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def notice(self) -> str:
-        """What keeps the groups apart; empty when there is one."""
+        """The reason why the groups are apart; empty when there is only one."""
         if len(self.groups) < 2:
             return ""
         return (
@@ -82,12 +82,12 @@ class Comparison:
 
 
 def compare_records(records: Iterable[Record]) -> Comparison:
-    """Groups and rows in the order in which their first records come."""
+    """Return groups and rows in the order in which their first records come."""
     return Comparison([_group(members) for members in group_records(records)])
 
 
 def group_records(records: Iterable[Record]) -> list[list[Record]]:
-    """The records of each group, in the order of the groups."""
+    """Return the records of each group, in the order of the groups."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(_group_key(record), []).append(record)
@@ -95,7 +95,7 @@ def group_records(records: Iterable[Record]) -> list[list[Record]]:
 
 
 def _group_key(record: Record) -> tuple[object, ...]:
-    """Equal for records whose numbers may be averaged or ranked."""
+    """Return a key that is equal for records whose numbers may be averaged or ranked together."""
     data, config = record.data, record.config
     what = (record.benchmark, record.scenario, *map(config.get, ("tasks", "evaluate", "validation")), _fraction(record))
     return what + tuple(data.get(name) for name in ("name", "train", "test", "complete", "embedded"))
@@ -124,17 +124,17 @@ def _group(records: list[Record]) -> Group:
 
 
 def choose_baseline(accuracies: dict[str, dict[int, float]]) -> str:
-    """The name with the highest mean, the first of equals; "" when there is none to choose from."""
-    rivals = {name: fmean(by_seed.values()) for name, by_seed in accuracies.items() if not _set_apart(name)}
+    """Return the name with the highest mean, the first of equals; "" when there is none to choose from."""
+    rivals = {name: fmean(by_seed.values()) for name, by_seed in accuracies.items() if _is_baseline(name)}
     return max(rivals, key=lambda name: rivals[name], default="")
 
 
-def _set_apart(name: str) -> bool:
-    return name.split(" ")[0] in (OURS, BOUND)
+def _is_baseline(name: str) -> bool:
+    return name.split(" ")[0] not in (OURS, BOUND)
 
 
 def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
-    """{row: its records}: a method run with different settings is as many rows, named by what differs."""
+    """Return {row: its records}: one row for each choice of settings of a method, named by what differs."""
     methods: dict[str, list[Record]] = {}
     for record in records:
         methods.setdefault(record.method, []).append(record)
@@ -149,7 +149,7 @@ def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
 
 
 def flatten_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Dotted names and values as text, without the seed."""
+    """Return {dotted name: value as text}, without the seed."""
     flat: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, dict):
@@ -160,7 +160,7 @@ def flatten_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]
 
 
 def _keep_one_per_seed(records: list[Record]) -> list[Record]:
-    """A run that was done twice counts once, a done one before a failed one."""
+    """Count a run that was done twice once, and prefer one that is done to one that failed."""
     by_seed: dict[int, Record] = {}
     for record in sorted(records, key=lambda record: record.status != "done"):
         by_seed.setdefault(record.seed, record)
@@ -209,7 +209,7 @@ def _trouble(records: Sequence[Record]) -> str:
 
 
 def _warnings(named: dict[str, list[Record]]) -> list[RunWarning]:
-    """Every warning once, with the runs that it concerns."""
+    """Return every warning once, with the runs that it concerns."""
     found: dict[str, dict[str, list[int]]] = {}
     for name, records in named.items():
         for record in records:
@@ -231,7 +231,7 @@ def _describe_differences(records: list[Record]) -> str:
 
 
 def _are_alike(methods: dict[str, list[str]]) -> bool:
-    """Whether every value is one that all have: the names of rows tell the values of a sweep."""
+    """Tell whether all methods have all values, as in a sweep, where the names of the rows tell them apart."""
     everyone = set().union(*methods.values())
     return all(set(names) == everyone for names in methods.values())
 

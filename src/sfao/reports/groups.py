@@ -25,7 +25,7 @@ class RunGroup:
 
 
 def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
-    """In the order of `comparison(records).groups`."""
+    """Return the groups in the order of `compare_records(records).groups`."""
     of_record = {id(run.record): run for run in runs}
     records = [run.record for run in runs]
     found = []
@@ -43,7 +43,7 @@ def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
 
 
 def _check_tasks(runs: Sequence[LoadedRun]) -> None:
-    """Runs of one benchmark and setting have as many tasks, unless somebody wrote in their records."""
+    """Check that the runs have as many tasks: runs of one benchmark and setting do, unless a record was edited."""
     for run in runs[1:]:
         counts = [len(each.record.accuracy_matrix) for each in (runs[0], run)]
         if counts[0] != counts[1]:
@@ -54,7 +54,7 @@ def _check_tasks(runs: Sequence[LoadedRun]) -> None:
 
 
 def _slugs(titles: list[str]) -> list[str]:
-    """The start of each title as a file name, numbered where that alone does not tell them apart."""
+    """Return the start of each title as a file name, numbered where that alone does not tell them apart."""
     if len(titles) < 2:
         return [""] * len(titles)
     starts = [re.sub(r"[^a-z0-9]+", "-", " ".join(title.split(" ")[:2]).lower()).strip("-") for title in titles]

@@ -45,14 +45,14 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Page:
-    """Markdown, and what it shows from the folder of figures: {file name: SVG}."""
+    """Markdown, and the figures that it shows: {file name: SVG}."""
 
     text: str
     figures: dict[str, str]
 
 
 def make_page(records: Path) -> Page:
-    """The page of `records/PRESET/*.jsonl`; a FolderError that names what cannot be read."""
+    """Return the page of `records/PRESET/*.jsonl`; raise a FolderError that names what cannot be read."""
     if not records.is_dir():
         raise FolderError(f"`records` must be a folder that is there, got {records}")
     reasons = read_yaml(records / REASONS) if (records / REASONS).exists() else {}
@@ -118,7 +118,7 @@ def _agreement_by_row(table: ReproducedTable) -> str:
 
 
 def _judge_rows(table: ReproducedTable) -> dict[str, list[bool]]:
-    """{row: for each cell that can be judged, whether it agrees}, of rows that have any."""
+    """Return {row: for each cell that can be judged, whether it agrees}, of rows that have any."""
     # Beside a method's own row there are others of its name, to show what else the paper's could be.
     rows = [row for row in table.rows if table.kind != "accuracy" or not row.remark]
     judged = {_row_name(row): [cell.agrees for cell in row.cells if cell.agrees is not None] for row in rows}
@@ -147,7 +147,7 @@ def _tables(preset: str, archive: Archive) -> Iterable[ReproducedTable]:
 
 
 def _released_rows(number: int, archive: Archive) -> list[Record]:
-    """The records of rows that were run otherwise than all others, to follow the paper's."""
+    """Return the records of rows that were run under another protocol, to follow the paper's."""
     plain, released = (protocol(number, "released", as_released).cells for as_released in (False, True))
     return [record for place, series in released.items() if series != plain[place] for record in archive.of(series)]
 
@@ -166,7 +166,7 @@ def _missing(preset: str, there: set[int], reasons: dict[str, dict[str, str]]) -
 
 
 def _unused(preset: str, archive: Archive) -> str:
-    """Records that no table takes: of settings that have changed since."""
+    """A sentence on the records that no table uses: of settings that have changed since."""
     wanted = set()
     for number in table_numbers():
         for as_released in (False, True):

@@ -1,4 +1,4 @@
-"""The figures of the results page: what its tables say, for people who would rather look."""
+"""The figures of the results page: its tables at a glance."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,10 @@ PARTIAL = " *"
 
 
 def draw_agreement(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
-    """Of tables with a column a task, of one protocol or `as_released`: the average of every row; None without any."""
+    """Draw the average of every row of the tables with one column per task; None without any.
+
+    The tables are those of one protocol, or those `as_released`.
+    """
     shown = [table for table in tables if table.kind == "accuracy" and table.as_released == as_released]
     if not shown:
         return None
@@ -71,14 +74,14 @@ def _pair(row: Row) -> Pair:
 
 @dataclass(frozen=True)
 class _Measure:
-    """A number of SFAO at a threshold: what the paper has for a stream and a column, and what a run has."""
+    """A number of SFAO at a threshold: the paper's for a stream and a column, and that of a run."""
 
     printed: Callable[[str, str], float | None]
     of_run: Callable[[Record], float]
 
 
 def _printed_accuracy(stream: str, column: str) -> float | None:
-    """Of the paper, or of the one run that its notebook shows."""
+    """Return the accuracy of the paper, or of the one run that its notebook shows."""
     printed = {cell.column: cell.mean for cell in paper_table(ACCURACY_TABLE).rows.get(stream, ())}
     shown = single_run(stream)
     return printed.get(column, shown.average_accuracy if shown and column == RELEASED_THRESHOLD else None)
@@ -91,7 +94,7 @@ MEASURES = {
 
 
 def draw_threshold_effect(preset: str, archive: Archive) -> Drawing | None:
-    """SFAO at the thresholds that the paper tried, on its streams; None without a run at any of them."""
+    """Draw SFAO at the thresholds that the paper tried, on its streams; None without a run at any of them."""
     swept = {stream: _sweep(preset, archive, stream) for stream in paper_table(PSM_TABLE).rows}
     swept = {stream: runs for stream, runs in swept.items() if runs}
     if not swept:
@@ -124,7 +127,7 @@ def draw_threshold_effect(preset: str, archive: Archive) -> Drawing | None:
 
 
 def _sweep(preset: str, archive: Archive, stream: str) -> dict[str, list[Record]]:
-    """{column: the runs that are done}, of columns that have any."""
+    """Return {column: the runs that are done}, of columns that have any."""
     runs = protocol(PSM_TABLE, preset).cells
     found = {column: [r for r in archive.of(runs[stream, column]) if r.status == "done"] for column in THRESHOLDS}
     return {column: done for column, done in found.items() if done}
@@ -144,7 +147,7 @@ def _our_points(measure: _Measure, runs: Mapping[str, Sequence[Record]]) -> list
 
 
 def draw_figure1(preset: str, archive: Archive) -> Drawing | None:
-    """The forgetting of every method, for which records suffice; None without any."""
+    """Draw the forgetting of every method, for which records suffice; None without any."""
     records = {series.name: archive.of(series) for series in figure_series("figure1", preset)}
     runs = [LoadedRun(Path(), f"{name}-{own.seed}", own, []) for name, found in records.items() for own in found]
     drawing = draw_figure("figure1", runs) if runs else None

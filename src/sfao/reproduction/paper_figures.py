@@ -34,7 +34,7 @@ def write_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
 
 
 def draw_figure(name: str, runs: Sequence[LoadedRun]) -> Drawing | None:
-    """A figure whose caption says what the runs are of; a FolderError when they must not be in one.
+    """Return a figure whose caption names its runs; raise a FolderError when they must not be in one.
 
     None when they have nothing to show.
     """

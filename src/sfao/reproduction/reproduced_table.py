@@ -25,7 +25,7 @@ RELEASED_THRESHOLD = "SFAO 0.80"
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the paper, and what was run for it."""
+    """A row of the paper, and the runs for it."""
 
     name: str
     cells: list[Cell]
@@ -33,7 +33,7 @@ class Row:
     runs: list[str]
     #: Runs that did not end well, in words.
     trouble: str = ""
-    #: What stands in the row, where the name does not say it.
+    #: A sentence on the row, where the name does not say enough.
     remark: str = ""
 
     @property
@@ -52,15 +52,15 @@ class ReproducedTable:
     kind: str
     preset: str
     as_released: bool
-    #: How many seeds every series was to have.
+    #: The number of seeds that every series was to have.
     asked: int
     columns: list[str]
     rows: list[Row]
-    #: Which data, on which machines; and what the numbers must not be taken for.
+    #: The data of the runs, where they are not the whole set, and the machines.
     data: list[str] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
     machines: list[str] = field(default_factory=list)
-    #: {row of the paper: what produced it}
+    #: {row of the paper: its origin}
     sources: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -80,7 +80,7 @@ class ReproducedTable:
 def reproduce_table(
     number: int, preset: str, archive: Archive, *, asked: int, fraction: float = 1.0, as_released: bool = False
 ) -> ReproducedTable:
-    """The table as the records of the archive fill it; rows without records stay empty."""
+    """Return the table as the records of the archive fill it; rows without records stay empty."""
     printed, runs = paper_table(number), protocol(number, preset, as_released)
     as_released = as_released and printed.kind == "accuracy"  # the others have no rows of another protocol
     found = {series: archive.of(series, fraction) for series in (*runs.cells.values(), *runs.sweep.values())}
@@ -135,14 +135,14 @@ class _RowFiller:
         return Row(row, [*cells, whole, forgetting], [self._folder(series)], self._trouble([series]), remark)
 
     def _implied_forgetting(self, row: str, series: Series) -> float | None:
-        """The forgetting that table 11 implies for the method, at the threshold that is run."""
+        """Return the forgetting that table 11 implies for the method, at the threshold that is run."""
         threshold = series.config().options.get("accept_above")
         column = f"SFAO {threshold:.2f}" if row == "SFAO" else row
         implied = implied_forgetting(STREAM_OF[self.printed.number], column)
         return None if implied is None else 100 * implied
 
     def _best_of_the_sweep(self) -> list[Row]:
-        """SFAO at the threshold with the best mean accuracy on test data, once all four have been run."""
+        """Return SFAO at the threshold with the best mean accuracy on test data, once all four have been run."""
         done = {column: self.done(series) for column, series in self.runs.sweep.items()}
         if not all(done.values()):
             return []
@@ -152,7 +152,7 @@ class _RowFiller:
         return [self._fill_tasks("SFAO", self.runs.sweep[best], remark)]
 
     def _single_run(self) -> list[Row]:
-        """What SFAO.ipynb printed once, held against the spread of our runs at its threshold."""
+        """Return the run that SFAO.ipynb printed, beside the spread of our runs at its threshold."""
         theirs = single_run(STREAM_OF[self.printed.number])
         series = self.runs.sweep[RELEASED_THRESHOLD]
         done = self.done(series)
@@ -199,7 +199,7 @@ def _metric(name: str) -> Callable[[Record], float]:
     return lambda record: record.metrics[name]
 
 
-#: What a column of tables 8 to 10 holds, of a record.
+#: The number of a record in the columns of tables 8 to 10.
 VALUES: dict[str, Callable[[Record], float]] = {
     "memory": lambda record: record.memory_bytes / 2**20,
     "projections": lambda record: float(record.directions),
@@ -208,7 +208,7 @@ VALUES: dict[str, Callable[[Record], float]] = {
 
 
 def _first_tasks(record: Record, tasks: int) -> list[list[float]]:
-    """The accuracy matrix of the first tasks, as a stream of no more would have left it."""
+    """Return the accuracy matrix of the first tasks, as if the stream had no more."""
     return [row[:tasks] for row in record.accuracy_matrix[:tasks]]
 
 
@@ -221,7 +221,7 @@ def _forgetting(record: Record, tasks: int) -> float:
 
 
 def _check_same_data(number: int, found: dict[Series, list[Record]]) -> None:
-    """Numbers on different data are never averaged, and never stand in one table."""
+    """Check that all numbers of a benchmark are on the same data: others must not stand in one table."""
     seen: dict[str, dict[str, str]] = {}
     for series, records in found.items():
         for record in records:
@@ -235,7 +235,7 @@ def _check_same_data(number: int, found: dict[Series, list[Record]]) -> None:
 
 
 def _check_tasks(number: int, tasks: int, found: dict[Series, list[Record]]) -> None:
-    """A column for every task: a record of fewer is not of this stream, whatever its settings say."""
+    """Check that the records have a column for every task: one of fewer is not of this stream."""
     for series, records in found.items():
         for record in records:
             if record.status == "done" and len(record.accuracy_matrix) < tasks:

@@ -1,4 +1,4 @@
-"""The runs that tables need: what is there already, what is left to do, and what cannot be done here."""
+"""The runs that tables need: those that are done, those left to do, and those without data here."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class Plan:
 
     done: list[Record] = field(default_factory=list)
     left: list[Job] = field(default_factory=list)
-    #: {dataset: what is missing and how to get it}
+    #: {dataset: message that says what is missing and how to get it}
     absent: dict[str, str] = field(default_factory=dict)
     #: {folder: done, unfinished, to do or no data}
     states: dict[Path, str] = field(default_factory=dict)
@@ -41,7 +41,10 @@ def plan_runs(
     fraction: float = 1.0,
     data_root: Path | None = None,
 ) -> Plan:
-    """What is there and what is not; a FolderError for a folder that holds something else. Nothing is written."""
+    """Find the runs that are done and those left; raise a FolderError for a folder that holds something else.
+
+    Nothing is written.
+    """
     if out.exists() and not out.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {out}")
     wanted = list(dict.fromkeys(series))
@@ -79,7 +82,7 @@ def _sort(plan: Plan, series: Series, job: Job) -> None:
 
 
 def _find_record(job: Job) -> Record | None:
-    """The record of a run that is done, on whatever device it was done."""
+    """Return the record of a run that is done, on any device; None when it is not."""
     record = finished_record(job.folder)
     if record is not None:
         device = read_yaml(job.folder / CONFIG).get("device") if (job.folder / CONFIG).exists() else None
@@ -89,7 +92,7 @@ def _find_record(job: Job) -> Record | None:
 
 
 def _check_data(records: Sequence[Record], dataset: str, fraction: float, data_root: Path | None) -> None:
-    """Runs still to do must be on the data of those that are done."""
+    """Check that runs still to do will be on the data of those that are done."""
     if not records:
         return
     here = describe(sliced(load_dataset(dataset, data_root), fraction))

@@ -1,4 +1,4 @@
-"""Figures of runs: one file a figure, each a pure function to matplotlib objects that know of no screen."""
+"""Figures of runs: one file per figure, each a pure function that returns matplotlib objects without a screen."""
 
 from sfao.reports.figures.accuracy_matrices import accuracy_matrices
 from sfao.reports.figures.cosine_histogram import cosine_histogram
@@ -24,6 +24,6 @@ FIGURES = (
 
 
 def draw_figures(group: RunGroup) -> list[Drawing]:
-    """Those that the runs of a group have data for."""
+    """Return the figures that the runs of a group have data for."""
     made = (figure(group) for figure in FIGURES)
     return [drawing for drawing in made if drawing is not None]

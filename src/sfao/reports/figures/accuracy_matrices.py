@@ -36,7 +36,7 @@ COLOURS = LinearSegmentedColormap.from_list("accuracy", RAMP)
 
 
 def mean_matrix(runs: list[LoadedRun]) -> NDArray[np.float64]:
-    """Over seeds; row t is after task t."""
+    """Return the mean over seeds; row t is after task t."""
     return np.asarray(np.mean([run.record.accuracy_matrix for run in runs], axis=0))
 
 

@@ -1,4 +1,4 @@
-"""Where the cosines lie that the gate decides by, and where its thresholds are."""
+"""Histograms of the cosines that the gate decides by, with its thresholds."""
 
 import numpy as np
 from matplotlib import rc_context
@@ -51,7 +51,7 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
 
 
 def thresholds(found: list[Look]) -> dict[str, float]:
-    """{option: value}, of those that any cosine can be beyond."""
+    """Return {option: value} of the thresholds that a cosine can be beyond."""
     options = {name: value for name, value in found[0].run.options.items() if isinstance(value, float)}
     return {name: float(options[name]) for name in THRESHOLDS if abs(options.get(name, 1.0)) < 1}
 

@@ -1,4 +1,4 @@
-"""What accuracy costs in memory and in time."""
+"""Accuracy against its cost in memory and in time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a cost is written, and its round numbers, from fine to coarse."""
+    """The way to write a cost, and its round numbers, from fine to coarse."""
 
     in_words: Callable[[float], str]
     marks: Sequence[Sequence[float]]
@@ -55,7 +55,7 @@ class Scale:
 
 @rc_context(STYLE)
 def cost_accuracy(group: RunGroup) -> Drawing | None:
-    """None when there is one method alone, which is compared with nothing."""
+    """Draw accuracy against memory and time; None when there is only one method, and nothing to compare."""
     rows = [row for row in group.group.rows if row.done]
     if len(rows) < 2:
         return None
@@ -90,7 +90,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """From cheap to dear, each more accurate than all that cost no more; the bound, which keeps all data, apart."""
+    """Return the points from cheap to expensive, each more accurate than all that cost no more, without the bound."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
         if not point.is_bound and (not front or point.accuracy > front[-1].accuracy):
@@ -149,12 +149,12 @@ def _stairs(front: Sequence[Point], at: dict[str, float]) -> list[tuple[float, f
 
 
 def _clip_bar(point: Point, position: float) -> float:
-    """A bar that does not reach zero, which a logarithmic axis has not."""
+    """Return a bar that does not reach zero, which a logarithmic axis does not have."""
     return min(point.cost_std, 0.9 * position) if point.cost else 0.0
 
 
 def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> list[float]:
-    """Where the costs lie on the axis: in proportion, or by their logarithm when they differ much.
+    """Place the costs on the axis: in proportion, or by their logarithm when they differ much.
 
     Zero has no logarithm, and gets a place of its own a decade before the smallest other cost.
     """

@@ -1,4 +1,4 @@
-"""How the gate of each layer decided as training went on."""
+"""The decisions of the gate of each layer over the course of training."""
 
 from collections.abc import Sequence
 
@@ -52,7 +52,7 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
 
 
 def count_decisions(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ends of stretches of steps, and in each how often the gate decided what: [stretch, decision].
+    """Return the ends of stretches of steps, and the counts of decisions in each: [stretch, decision].
 
     From differences of the counts so far, summed over runs; the last column is gradients that were zero. No stretches
     where the runs, damaged, have no step in common.
@@ -78,7 +78,7 @@ def _draw(ax: Axes, steps: NDArray[np.int64], counts: NDArray[np.float64]) -> No
 
 
 def _mark_tasks(ax: Axes, run: LoadedRun) -> None:
-    """Between the last line of a task and the first of the next."""
+    """Mark the places between the last line of a task and the first of the next."""
     for before, after in zip(run.steps, run.steps[1:], strict=False):
         if after["task"] != before["task"]:
             ax.axvline((before["step"] + after["step"]) / 2, color=ON_DARK, linewidth=1.0, linestyle=":")

@@ -22,6 +22,6 @@ class Drawing:
         for text in self.figure.findobj(Text):
             if isinstance(text, Text):
                 text.set_text(make_legible(text.get_text()))
-        # Every drawing of a figure lays it out anew, from where the last one left it: the second time it would differ.
+        # Each drawing of a figure lays it out again, from where the last one left it: the second would differ.
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")

@@ -1,4 +1,4 @@
-"""How the accuracy of each task falls while later ones are learnt: a panel a method."""
+"""The fall of the accuracy of each task while later ones are learnt: one panel per method."""
 
 import numpy as np
 from matplotlib import rc_context
@@ -32,7 +32,7 @@ TASK_COLOURS = LinearSegmentedColormap.from_list("tasks", ("#2c6fbb", "#6b8fa3",
 
 @rc_context(STYLE)
 def forgetting_curves(group: RunGroup) -> Drawing | None:
-    """None for streams of a single task, of which nothing can be forgotten."""
+    """Draw one panel per method; None for streams of a single task, where nothing can be forgotten."""
     rows = {row: runs for row, runs in group.done.items() if len(runs[0].record.accuracy_matrix) > 1}
     if not rows:
         return None
@@ -66,7 +66,7 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
 
 
 def accuracies(runs: list[LoadedRun]) -> NDArray[np.float64]:
-    """[seed, after task, task]; not a number before the task was learnt."""
+    """Return [seed, after task, task]; not a number before the task was learnt."""
     found = np.array([run.record.accuracy_matrix for run in runs], dtype=float)
     after, task = np.indices(found.shape[1:])
     found[:, after < task] = np.nan
@@ -74,7 +74,7 @@ def accuracies(runs: list[LoadedRun]) -> NDArray[np.float64]:
 
 
 def spread_out(heights: dict[int, float], gap: float) -> dict[int, float]:
-    """The heights moved apart to at least the gap, in their order and no farther than they must."""
+    """Move heights apart to at least the gap, in their order and no farther than needed."""
     order = sorted(heights, key=lambda name: heights[name])
     room = gap * np.arange(len(order))
     # Least squares under h1 + gap <= h2, ...: without the gaps, that is a regression that never falls.

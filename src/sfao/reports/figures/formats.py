@@ -23,7 +23,7 @@ _ALONE = (
 
 
 def as_svg(drawing: Drawing) -> str:
-    """An `<svg>` element that needs nothing outside itself, with text as text and ids that are its own.
+    """Return an `<svg>` element that needs nothing outside itself, with text as text and ids of its own.
 
     Styles are written as attributes, which a page with a strict Content-Security-Policy may hold.
     """
@@ -52,18 +52,18 @@ def as_svg(drawing: Drawing) -> str:
 
 
 def as_picture(drawing: Drawing) -> str:
-    """The same as a file of its own, which has its colours and its font without a page around it."""
+    """Return the same for a file of its own, with colours and font that need no page around it."""
     picture = as_svg(drawing).replace("var(--muted)", MUTED)
     return picture.replace("<title", f"<style>{_ALONE}</style><title", 1)
 
 
 def as_pdf(drawing: Drawing) -> bytes:
-    """In plain black ink."""
+    """Return a PDF in plain black ink."""
     return _save(drawing, "pdf")
 
 
 def _save(drawing: Drawing, form: str) -> bytes:
-    """Undated, and with ids that depend on the drawing alone."""
+    """Return a file without a date, and with ids that depend on the drawing alone."""
     file = BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "Title": drawing.title}}
     # Type 42 fonts keep the text of a PDF searchable; some publishers refuse the default, type 3.
@@ -80,7 +80,7 @@ def _drop(root: ElementTree.Element, tags: set[str]) -> None:
 
 
 def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
-    """Without `style` and xlink; ids and references to them start with the prefix."""
+    """Return attributes without `style` and xlink; ids and references to them start with the prefix."""
     made: dict[str, str] = {}
     for name, value in found.items():
         if name == "style":
@@ -97,7 +97,7 @@ def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
 
 
 def _round(value: str) -> str:
-    """Hundredths of a point are finer than any screen, and a quarter of the size."""
+    """Round to hundredths of a point: finer than any screen, and a quarter of the size."""
     return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
 
 

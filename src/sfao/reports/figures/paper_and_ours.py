@@ -1,4 +1,4 @@
-"""What a paper prints and what our runs gave, row by row."""
+"""The numbers of a paper beside those of our runs, row by row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Pair:
 
     @property
     def ends(self) -> list[float]:
-        """What has to be in sight."""
+        """The values that have to be in sight."""
         spread = self.std or 0.0
         own = [] if self.ours is None else [self.ours - spread, self.ours + spread]
         return own if self.paper is None else [self.paper, *own]
@@ -39,7 +39,7 @@ class Pair:
 def paper_and_ours(
     tables: Mapping[str, Sequence[Pair]], *, name: str, title: str, axis: str, caption: str = ""
 ) -> Drawing:
-    """A panel a table, with the difference of every row at its right edge."""
+    """Draw one panel per table, with the difference of every row at its right edge."""
     rows = list(dict.fromkeys(pair.row for pairs in tables.values() for pair in pairs))
     figure, axes = panels(len(tables), columns=3, height=0.8 + 0.17 * len(rows))
     for ax, (heading, pairs) in zip(axes, tables.items(), strict=True):
@@ -58,7 +58,7 @@ def paper_and_ours(
 
 
 def _draw(ax: Axes, at: Mapping[int, Pair]) -> None:
-    """One artist a kind: a picture of many tables must stay small."""
+    """Draw with one artist per kind of mark: a picture of many tables must stay small."""
     colours = {height: method_colour(pair.method) for height, pair in at.items()}
     theirs = {height: pair.paper for height, pair in at.items() if pair.paper is not None}
     ours = {height: pair.ours for height, pair in at.items() if pair.ours is not None}
@@ -91,7 +91,7 @@ def _draw(ax: Axes, at: Mapping[int, Pair]) -> None:
 
 
 def _limits(ends: Sequence[float]) -> tuple[float, float]:
-    """All of them, with some room, and no less than the narrowest panel."""
+    """Return limits around all values, with some room, and no less than the narrowest panel."""
     low, high = min(ends, default=0.0), max(ends, default=100.0)
     half = max(0.56 * (high - low), NARROWEST / 2)
     return (low + high) / 2 - half, (low + high) / 2 + half

@@ -1,4 +1,4 @@
-"""What a threshold does: what a paper reports and what was measured here, a panel for every benchmark and measure."""
+"""The effect of a threshold, in a paper and in our runs: one panel for every benchmark and measure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def threshold_sweep(
     threshold: str = "accept above",
     caption: str = "",
 ) -> Drawing:
-    """A row of panels a measure, a column a benchmark, with error bars where there is a standard deviation.
+    """Draw one row of panels per measure, one column per benchmark, with error bars where there is a deviation.
 
     The first of the series is what was reported, the others what was measured; a panel has those that it has points of.
     """
@@ -104,7 +104,7 @@ def _draw(ax: Axes, own: Mapping[str, Sequence[Measurement]], looks: Mapping[str
 
 
 def _mark_thresholds(axes: Sequence[Axes], measures: Mapping[str, Panels]) -> None:
-    """The same of all panels, which share this axis."""
+    """Mark the thresholds of all panels, which share this axis."""
     shown = _thresholds(measures)
     gap = _gap(shown)
     digits = max(len(f"{value:g}".partition(".")[2]) for value in shown)
@@ -118,7 +118,7 @@ def _thresholds(measures: Mapping[str, Panels]) -> list[float]:
 
 
 def _gap(thresholds: Sequence[float]) -> float:
-    """The smallest distance of two of them."""
+    """Return the smallest distance of two thresholds."""
     return min((after - before for before, after in pairwise(thresholds)), default=0.05)
 
 

@@ -1,4 +1,4 @@
-"""What the page says of each group of comparable runs, before it is HTML."""
+"""The contents of the page for each group of comparable runs, before they are HTML."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class RunDetails:
 class Section:
     anchor: str
     title: str
-    #: What the numbers must not be taken for.
+    #: A sentence where the numbers are not of the whole data set.
     caveat: str
     lead: str
     facts: list[tuple[str, str]]
@@ -125,7 +125,7 @@ def _facts(runs: Sequence[LoadedRun]) -> list[tuple[str, str]]:
 
 
 def _tasks(runs: Sequence[LoadedRun]) -> str:
-    """As many as were evaluated by a run that came so far."""
+    """The number of tasks, from a run that evaluated them."""
     counts = [len(run.record.accuracy_matrix[0]) for run in runs if run.record.accuracy_matrix]
     return f", {format_count(counts[0], 'task')}" if counts else ""
 
@@ -151,7 +151,7 @@ def _endings(runs: Sequence[LoadedRun]) -> str:
 
 
 def _period(runs: Sequence[LoadedRun]) -> str:
-    """From the first to the last that ended; empty when no record has a date."""
+    """The time from the first to the last run that ended; empty when no record has a date."""
     stamps = sorted(datetime.fromisoformat(run.record.finished) for run in runs if run.record.finished)
     if not stamps:
         return ""
@@ -197,7 +197,7 @@ def _decisions(record: Record) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """a, b and c"""
+    """Return `a, b and c`."""
     *most, last = list(names) or [""]
     return f"{', '.join(most)} and {last}" if most else last
 

@@ -1,4 +1,4 @@
-"""How runs were set up: what differs between them, and all of it."""
+"""The settings of runs: those that differ between them, and all of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,12 +42,12 @@ def find_differences(runs: Sequence[LoadedRun]) -> Differences:
 
 
 def collect_settings(run: LoadedRun) -> dict[str, str]:
-    """Every setting of a run but its seed, and the versions that it ran with."""
+    """Return every setting of a run but its seed, and the versions that it ran with."""
     return flatten_settings(run.record.config) | flatten_settings(run.record.versions, "versions.")
 
 
 def describe_seeds(seeds: Iterable[int]) -> str:
-    """0 to 4, or 3, 7"""
+    """Return `0 to 4`, or `3, 7`."""
     listed = sorted(seeds)
     if len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1)):
         return f"{listed[0]} to {listed[-1]}"

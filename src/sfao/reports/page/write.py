@@ -25,9 +25,9 @@ def write_page(
     out: Path,
     notices: Sequence[str] = (),
 ) -> Path:
-    """report.html in the folder `out`, whole or not at all; returns its path.
+    """Write report.html into the folder `out`, whole or not at all, and return its path.
 
-    The drawings come in the order of `grouped(runs)`; notices are what the reader must know before anything else.
+    The drawings come in the order of `group_runs(runs)`; the notices open the page.
     """
     path = out / PAGE
     # A folder may have a name that is no text, and a page must be one.
@@ -38,7 +38,7 @@ def write_page(
 def render_page(
     runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()
 ) -> str:
-    """The same for the same runs, to the letter."""
+    """Return the page, the same for the same runs to the letter."""
     sections = [
         make_section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
         for number, (group, drawings) in enumerate(zip(group_runs(runs), drawings_by_group, strict=True), start=1)
@@ -64,7 +64,7 @@ def _picture(drawing: Drawing) -> Picture:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing but this very style, this very script and pictures inside the page."""
+    """Return the policy that allows this style, this script and pictures inside the page, and nothing else."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
