@@ -1,4 +1,4 @@
-"""How well `sfao estimate` predicts what `sfao bench` measures.
+"""The accuracy of `sfao estimate`: its predictions against the measurements of `sfao bench`.
 
     python benchmarks/estimate_accuracy.py [--model mlp]... [--tries 3]
 
@@ -11,19 +11,22 @@ import statistics
 
 import torch
 
-from sfao.cost.cases import SUBJECTS, Case, Group, Storage, case_bytes
+from sfao.cost.cases import SUBJECTS, Case, Group, case_bytes
 from sfao.cost.estimate import estimate
 from sfao.cost.measuring import Effort
 from sfao.cost.results import load, measure_group
 from sfao.cost.training import Setting
+from sfao.gating.storage import Storage
 
 CLAIM = 1.25
 MOST_BYTES = 10**9
 STORAGES = (Storage("dense", 1, "float32"), Storage("factored", 1, "float32"), Storage("factored", 4, "float32"))
 
 
-def one_try(model: str, directions: int, storage: Storage, setting: Setting, effort: Effort) -> tuple[float, float]:
-    """Predicted and measured milliseconds of a step; a ValueError when the bytes are not what they should be."""
+def predict_and_measure(
+    model: str, directions: int, storage: Storage, setting: Setting, effort: Effort
+) -> tuple[float, float]:
+    """Return predicted and measured milliseconds of a step; raise a ValueError when the bytes differ."""
     options = {"capacity": directions, "storage": storage.kind, "rank": storage.rank, "memory_dtype": storage.dtype}
     predicted = estimate(SUBJECTS[model], options, None, setting)
     case = Case(model, directions, storage, predicted.holding.samples)
@@ -51,7 +54,8 @@ def main() -> None:
                 if case_bytes(Case(model, directions, storage)) > MOST_BYTES:
                     continue
                 tries = [
-                    one_try(model, directions, storage, setting, Effort(seconds=1.5)) for _ in range(arguments.tries)
+                    predict_and_measure(model, directions, storage, setting, Effort(seconds=1.5))
+                    for _ in range(arguments.tries)
                 ]
                 predicted, measured = (statistics.median(column) for column in zip(*tries, strict=True))
                 ratios.append(statistics.median(one / other for one, other in tries))

@@ -1,4 +1,4 @@
-"""What consolidating a task costs, against training it for two epochs.
+"""The cost of consolidating a task, against training it for two epochs.
 
     python benchmarks/harvest_time.py [--rounds 3] [--data-root FOLDER] [--json harvest_time.json]
 
@@ -42,13 +42,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def timed(body: Callable[[], object]) -> float:
+def time_call(body: Callable[[], object]) -> float:
     start = time.perf_counter()
     body()
     return time.perf_counter() - start
 
 
-def make(name: str, options: dict[str, Any], stream: Stream, model: str) -> Method:
+def make_method(name: str, options: dict[str, Any], stream: Stream, model: str) -> Method:
     method = METHODS[name]
     network = build_model(model, stream.input_shape, stream.outputs, 0)
     training = Training(1e-3, 0.0, "ema", 0.0, BATCH, EPOCHS, 0)
@@ -56,7 +56,7 @@ def make(name: str, options: dict[str, Any], stream: Stream, model: str) -> Meth
 
 
 def train(method: Method, stream: Stream, number: int, steps: int | None = None) -> list[float]:
-    """Seconds of each step, the making of its batch with it."""
+    """Return the seconds of each step, with the making of its batch."""
     task, seconds = stream.tasks[number], []
     order = torch.Generator().manual_seed(number)
     for _ in range(EPOCHS):
@@ -71,9 +71,9 @@ def train(method: Method, stream: Stream, number: int, steps: int | None = None)
     return seconds
 
 
-def one_round(stream: Stream, model: str, found: dict[str, dict[str, list[float]]]) -> None:
-    plain = make("sgd", {}, stream, model)
-    methods = {label: make(*case, stream, model) for label, case in CASES.items()}
+def time_round(stream: Stream, model: str, found: dict[str, dict[str, list[float]]]) -> None:
+    plain = make_method("sgd", {}, stream, model)
+    methods = {label: make_method(*case, stream, model) for label, case in CASES.items()}
     for number in range(TASKS):
         sgd = sum(train(plain, stream, number))
         for label, method in methods.items():
@@ -82,7 +82,7 @@ def one_round(stream: Stream, model: str, found: dict[str, dict[str, list[float]
             a_step = statistics.median(others)
             own = a_step * EPOCHS * -(-len(stream.tasks[number].train) // BATCH)
             order = torch.Generator().manual_seed(number)
-            seconds = timed(lambda m=method, n=number, o=order: m.end_task(n, stream.tasks[n], o))
+            seconds = time_call(lambda m=method, n=number, o=order: m.end_task(n, stream.tasks[n], o))
             row = found[f"{label}, task {number + 1}"]
             for name, value in (("sgd", sgd), ("own", own), ("harvest", seconds)):
                 row[name].append(value)
@@ -105,7 +105,7 @@ def main() -> None:
         stream = make_stream(benchmark, dataset, **settings)
         found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for _ in range(arguments.rounds):
-            one_round(stream, MODELS[benchmark], found)
+            time_round(stream, MODELS[benchmark], found)
         medians = {
             label: {name: 1e3 * statistics.median(values) for name, values in row.items()}
             for label, row in found.items()

@@ -1,4 +1,4 @@
-"""What the laboratory's loop costs over a bare PyTorch loop on the same tensors.
+"""The cost of the laboratory's loop over a bare PyTorch loop on the same tensors.
 
     python benchmarks/loop_overhead.py [--rounds 7]
 
@@ -24,13 +24,13 @@ from sfao.models import build_model
 EXAMPLES = 12000
 
 
-def repeated(dataset: Dataset) -> Dataset:
-    """Twelve thousand training images of one task, as many as a task of Split MNIST has."""
+def repeat_images(dataset: Dataset) -> Dataset:
+    """Return twelve thousand training images of one task, as many as a task of Split MNIST has."""
     pick = torch.arange(EXAMPLES) % len(dataset.train_labels)
     return replace(dataset, train_images=dataset.train_images[pick], train_labels=dataset.train_labels[pick])
 
 
-def laboratory(dataset: Dataset) -> float:
+def time_laboratory(dataset: Dataset) -> float:
     config = configure("split-mnist-5k", "sgd", settings={"tasks": 1, "epochs": 1, "batch_size": 32, "lr": 1e-3})
     with tempfile.TemporaryDirectory() as folder:
         run = Run(config, dataset, Path(folder))
@@ -38,7 +38,7 @@ def laboratory(dataset: Dataset) -> float:
     return record.step_ms
 
 
-def bare(dataset: Dataset) -> float:
+def time_bare_loop(dataset: Dataset) -> float:
     images = dataset.train_images.flatten(1).float() / 255
     labels = dataset.train_labels
     model = build_model("mlp", (1, 28, 28), 10, seed=0)
@@ -57,9 +57,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="how often each loop is timed (default 7)")
     rounds = parser.parse_args().rounds
-    dataset = repeated(load_dataset("mnist-5k"))
-    laboratory(dataset), bare(dataset)
-    times = [(laboratory(dataset), bare(dataset)) for _ in range(rounds)]
+    dataset = repeat_images(load_dataset("mnist-5k"))
+    time_laboratory(dataset), time_bare_loop(dataset)
+    times = [(time_laboratory(dataset), time_bare_loop(dataset)) for _ in range(rounds)]
     ours, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, median of {rounds} epochs")
     print(f"bare loop    {theirs:.3f} ms a step")

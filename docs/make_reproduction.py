@@ -11,7 +11,7 @@ from pathlib import Path
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.files import write_text
 from sfao.reproduction.archive import collect
-from sfao.reproduction.page import FIGURES, page
+from sfao.reproduction.page import FIGURES, make_page
 
 DOCS = Path(__file__).parent
 
@@ -21,20 +21,20 @@ def main() -> None:
     parser.add_argument("--collect", type=Path, metavar="RUNS", help="a folder that `sfao reproduce` left")
     parser.add_argument("--records", type=Path, default=DOCS / "records")
     parser.add_argument("--page", type=Path, default=DOCS / "reproduction.md")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        for file in collect(asked.collect, asked.records) if asked.collect else []:
+        for file in collect(arguments.collect, arguments.records) if arguments.collect else []:
             print(file)
-        made = page(asked.records)
+        made = make_page(arguments.records)
         for name, picture in made.figures.items():
-            file = asked.page.parent / FIGURES / name
+            file = arguments.page.parent / FIGURES / name
             file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, picture)
             print(file)
-        write_text(asked.page, made.text)
+        write_text(arguments.page, made.text)
     except (ConfigError, FolderError) as error:
         sys.exit(f"make_reproduction: {error}")
-    print(asked.page)
+    print(arguments.page)
 
 
 if __name__ == "__main__":

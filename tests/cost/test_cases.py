@@ -2,14 +2,15 @@
 
 import pytest
 
-from sfao.cost.cases import SUBJECTS, Case, Storage, Sweep, case_bytes, plan, storages, subject
+from sfao.cost.cases import SUBJECTS, Case, Sweep, case_bytes, combine_storages, find_subject, plan_groups
+from sfao.gating.storage import Storage
 
 DENSE, FACTORED = Storage("dense", 1, "float32"), Storage("factored", 1, "float32")
 
 
 def test_directions_samples_and_decisions_are_varied_one_at_a_time():
     sweep = Sweep(("mlp",), directions=(10, 200), samples=(10, None), decisions=("project", "mix"), widths=False)
-    groups, left_out = plan(sweep)
+    groups, left_out = plan_groups(sweep)
     assert left_out == []
     assert [group.title for group in groups] == [
         "mlp, 10 directions",
@@ -28,18 +29,18 @@ def test_directions_samples_and_decisions_are_varied_one_at_a_time():
 
 
 def test_the_mlp_is_measured_in_other_widths_too():
-    groups, _ = plan(Sweep(("mlp",), (10,), (10,), decisions=("project",)))
+    groups, _ = plan_groups(Sweep(("mlp",), (10,), (10,), decisions=("project",)))
     assert [group.cases[0].model for group in groups] == ["mlp", "mlp-64", "mlp-1024"]
 
 
 def test_the_released_loop_is_compared_with_where_both_project():
-    groups, _ = plan(Sweep(("mlp",), (10,), (10,), decisions=("accept",), widths=False))
+    groups, _ = plan_groups(Sweep(("mlp",), (10,), (10,), decisions=("accept",), widths=False))
     assert [case.name for case in groups[0].cases] == ["SGD", "SFAO dense, float32", "SFAO factored rank 1, float32"]
 
 
 def test_what_would_hold_too_much_is_left_out_and_named():
     sweep = Sweep(("cnn",), (10, 200), (10,), decisions=("project",), most_bytes=10**8)
-    groups, left_out = plan(sweep)
+    groups, left_out = plan_groups(sweep)
     assert [[case.name for case in group.cases] for group in groups] == [
         ["SGD", "released-code loop", "SFAO dense, float32", "SFAO factored rank 1, float32"],
         ["SGD", "SFAO factored rank 1, float32"],
@@ -52,13 +53,13 @@ def test_what_would_hold_too_much_is_left_out_and_named():
 
 def test_a_group_with_nothing_beside_sgd_is_no_group():
     sweep = Sweep(("mlp",), (10,), (10,), (DENSE,), ("project",), widths=False, most_bytes=1000)
-    groups, left_out = plan(sweep)
+    groups, left_out = plan_groups(sweep)
     assert groups == []
     assert len(left_out) == 2
 
 
 def test_rows_have_no_rank():
-    assert storages(["dense", "factored"], [1, 4], ["float32"]) == (
+    assert combine_storages(["dense", "factored"], [1, 4], ["float32"]) == (
         DENSE,
         FACTORED,
         Storage("factored", 4, "float32"),
@@ -67,7 +68,7 @@ def test_rows_have_no_rank():
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_the_released_loop_holds_a_vector_of_the_whole_model_a_direction(model):
-    parameters = sum(parameter.numel() for parameter in subject(model).build().parameters())
+    parameters = sum(parameter.numel() for parameter in find_subject(model).build().parameters())
     assert case_bytes(Case(model, 7)) == 7 * 4 * parameters == case_bytes(Case(model, 7, DENSE))
 
 

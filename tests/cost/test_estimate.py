@@ -5,22 +5,23 @@ import torch
 from torch import nn
 
 from sfao import SFAO, layer_groups
-from sfao.cost.calibration import at_batch, shapes_of, tiny_layer
-from sfao.cost.cases import SUBJECTS, WIDTHS, Case, Group, Storage, Subject
+from sfao.cost.calibration import extrapolate_time, shapes_of, tiny_layer
+from sfao.cost.cases import SUBJECTS, WIDTHS, Case, Group, Subject
 from sfao.cost.estimate import estimate
-from sfao.cost.held import held_bytes
+from sfao.cost.gate_work import Holding, Pace, layer_work
 from sfao.cost.measuring import Effort
+from sfao.cost.memory_size import count_memory_bytes
 from sfao.cost.results import measure_group
 from sfao.cost.training import Setting, full_optimizer
-from sfao.cost.work import Holding, Pace, layer_work
 from sfao.gating.layout import Layout, layouts
+from sfao.gating.storage import Storage
 from sfao.models import wide_resnet
 
 CPU = torch.device("cpu")
 
 
 def held(model: nn.Module, directions: int, storage: Storage):
-    return held_bytes(layer_groups(model), directions, storage.kind, storage.rank, storage.dtype)
+    return count_memory_bytes(layer_groups(model), directions, storage)
 
 
 def step(model: nn.Module, optimizer: SFAO, shape: tuple[int, ...]) -> None:
@@ -103,7 +104,7 @@ class TestWork:
     size = 256 * 785
 
     def work(self, capacity=200, storage="dense", rank=1, dtype="float32", samples=10):
-        return layer_work(self.shapes, Holding(capacity, storage, rank, dtype, samples))
+        return layer_work(self.shapes, Holding(capacity, Storage(storage, rank, dtype), samples))
 
     def test_rows_are_read_for_the_sample_for_all_and_to_subtract(self):
         assert self.work() == {"dense": (200 + 200 + 10) * self.size * 4}
@@ -119,7 +120,7 @@ class TestWork:
         assert self.work(capacity=5, samples=2) == {"dense": 10 * self.size * 4}
 
     def test_a_layer_spanned_by_its_directions_is_not_subtracted_from(self):
-        assert layer_work([(8,), (8,)], Holding(16, "factored", 1, "float32", 16)) == {"dense": 16 * 16 * 4}
+        assert layer_work([(8,), (8,)], Holding(16, Storage("factored", 1, "float32"), 16)) == {"dense": 16 * 16 * 4}
 
 
 def test_a_pace_leaves_out_what_two_layers_have_in_common():
@@ -137,7 +138,7 @@ def test_made_up_layers_are_laid_out_like_those_they_stand_for(layout):
 @pytest.mark.parametrize("shapes", [[(64, 3, 3, 3)], [(256, 784), (256,)], [(640,), (640,)]])
 @pytest.mark.parametrize("capacity", [10, 200, 1000])
 def test_a_tiny_layer_is_no_larger_and_is_spanned_only_if_the_layer_is(shapes, capacity):
-    holding = Holding(capacity, "factored", 2, "float32", 10)
+    holding = Holding(capacity, Storage("factored", 2, "float32"), 10)
     tiny = tiny_layer(shapes, holding)
     small, large = (sum(layout.size for layout in layouts(each)) for each in (tiny, shapes))
     assert len(tiny) == len(shapes)
@@ -146,5 +147,5 @@ def test_a_tiny_layer_is_no_larger_and_is_spanned_only_if_the_layer_is(shapes, c
 
 
 def test_a_batch_that_takes_too_long_lies_on_the_line_through_smaller_ones():
-    assert at_batch({2: 10.0, 4: 16.0}, 32) == 16 + 28 * 3
-    assert at_batch({32: 5.0}, 32) == 5
+    assert extrapolate_time({2: 10.0, 4: 16.0}, 32) == 16 + 28 * 3
+    assert extrapolate_time({32: 5.0}, 32) == 5

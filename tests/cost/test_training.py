@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from sfao.cost.cases import Case, Storage
-from sfao.cost.measuring import Effort, timed
+from sfao.cost.cases import Case
+from sfao.cost.measuring import Effort, time_steps
 from sfao.cost.released import ReleasedLoop
 from sfao.cost.training import Setting, Training
+from sfao.gating.storage import Storage
 
 CPU = torch.device("cpu")
 FACTORED = Storage("factored", 1, "float32")
@@ -23,13 +24,13 @@ def trained(decisions="project", steps=3, model=SMALL, samples=10, storage=FACTO
 
 @pytest.mark.parametrize("decisions", ["project", "accept", "discard"])
 def test_the_gate_decides_as_it_is_told(decisions):
-    assert trained(decisions).decided == {decisions: 6}
+    assert trained(decisions).decision_counts == {decisions: 6}
 
 
 @pytest.mark.parametrize("samples", [1, 10, None])
 @pytest.mark.parametrize("storage", [FACTORED, Storage("dense", 1, "float32")])
 def test_a_mixture_has_all_decisions_in_it(samples, storage):
-    decided = trained("mix", steps=100, samples=samples, storage=storage).decided
+    decided = trained("mix", steps=100, samples=samples, storage=storage).decision_counts
     assert sum(decided.values()) == 202  # of two layers, with the one step that builds what projecting needs
     assert 60 <= decided["project"] <= 152
     assert min(decided["accept"], decided["discard"]) >= 10
@@ -45,7 +46,7 @@ def test_every_case_learns_from_its_batches(case):
 
 def test_sgd_holds_nothing_and_decides_nothing():
     training = Training(Case(SMALL), Setting(CPU))
-    assert (training.memory_bytes, training.workspace_bytes, training.decided) == (0, 0, {})
+    assert (training.memory_bytes, training.workspace_bytes, training.decision_counts) == (0, 0, {})
 
 
 def test_the_released_loop_subtracts_one_direction_after_the_other():
@@ -69,7 +70,7 @@ def test_mixed_precision_computes_in_bfloat16_and_the_gate_goes_on_in_float32():
     training.step()
     assert seen == [torch.bfloat16]
     assert {parameter.grad.dtype for parameter in training.model.parameters()} == {torch.float32}
-    assert training.decided == {"project": 8}
+    assert training.decision_counts == {"project": 8}
 
 
 def test_channels_last_reaches_the_gradients_of_convolutions():
@@ -77,25 +78,25 @@ def test_channels_last_reaches_the_gradients_of_convolutions():
     gradient = training.model.conv2.weight.grad
     assert gradient.is_contiguous(memory_format=torch.channels_last)
     assert not gradient.is_contiguous()
-    assert training.decided == {"project": 12}
+    assert training.decision_counts == {"project": 12}
 
 
 def test_steps_take_turns_and_the_first_of_a_turn_is_not_counted():
     called = []
     steps = {name: lambda name=name: called.append(name) for name in ("one", "other")}
-    times = timed(steps, Effort(turns=2, seconds=60, fewest=1, steps_a_turn=2), CPU)
+    times = time_steps(steps, Effort(turns=2, seconds=60, fewest=1, steps_a_turn=2), CPU)
     assert "".join(name[1] for name in called) == "nnnttt" + 2 * "nnnttt"
     assert [timing.measurements for timing in times.values()] == [4, 4]
     assert all(timing.low_ms <= timing.ms <= timing.high_ms for timing in times.values())
 
 
 def test_joined_one_measurement_is_of_a_whole_turn():
-    times = timed({"one": lambda: None}, Effort(turns=4, seconds=60, steps_a_turn=3), CPU, joined=True)
+    times = time_steps({"one": lambda: None}, Effort(turns=4, seconds=60, steps_a_turn=3), CPU, joined=True)
     assert times["one"].measurements == 4
 
 
 def test_when_time_is_up_the_fewest_turns_are_done():
-    times = timed({"one": lambda: None}, Effort(turns=100, seconds=0, fewest=2, steps_a_turn=1), CPU)
+    times = time_steps({"one": lambda: None}, Effort(turns=100, seconds=0, fewest=2, steps_a_turn=1), CPU)
     assert times["one"].measurements == 2
 
 
@@ -103,5 +104,5 @@ def test_slower_steps_take_longer():
     size = {"small": 64, "large": 512}
     matrices = {name: torch.randn(n, n) for name, n in size.items()}
     steps = {name: lambda m=m: m @ m for name, m in matrices.items()}
-    times = timed(steps, Effort(turns=10, seconds=5), CPU)
+    times = time_steps(steps, Effort(turns=10, seconds=5), CPU)
     assert times["large"].ms > 10 * times["small"].ms > 0

@@ -11,7 +11,7 @@ import pytest
 
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.archive import write_lines
-from sfao.reproduction.page import FIGURES, page
+from sfao.reproduction.page import FIGURES, make_page
 from sfao.reproduction.protocol import protocol
 from tests.reproduction.made import record
 
@@ -27,7 +27,7 @@ def make(*arguments):
 @pytest.fixture(scope="module")
 def made():
     """What the records beside the page give now: `make reproduction` after every change of either."""
-    return page(DOCS / "records")
+    return make_page(DOCS / "records")
 
 
 def test_the_page_is_that_of_the_records_beside_it(made):
@@ -74,7 +74,7 @@ def close(one, other):
 def test_a_figure_of_other_records_is_found_out(tmp_path):
     for number, last in enumerate((0.70, 0.71)):
         write_lines(tmp_path / str(number) / "released" / "x.jsonl", [record(TABLE1["SGD"], 0, last)])
-    one, other = (page(tmp_path / number).figures for number in "01")
+    one, other = (make_page(tmp_path / number).figures for number in "01")
     assert sorted(one) == ["figure1-released.svg", "paper-and-ours.svg"]
     for name in one:
         assert difference(one[name], one[name]) == ""
@@ -86,11 +86,11 @@ def test_a_figure_of_other_records_is_found_out(tmp_path):
 
 def test_records_that_are_nowhere(tmp_path):
     with pytest.raises(FolderError, match=r"`records` must be a folder that is there, got .*nowhere"):
-        page(tmp_path / "nowhere")
+        make_page(tmp_path / "nowhere")
 
 
 def test_without_records_every_table_is_missing(tmp_path):
-    made = page(tmp_path)
+    made = make_page(tmp_path)
     text = made.text
     assert made.figures == {}
     assert text.count("not run yet") == 3 * 11
@@ -101,7 +101,7 @@ def test_without_records_every_table_is_missing(tmp_path):
 def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(tmp_path):
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [record(TABLE1["SGD"], seed) for seed in range(3)])
     (tmp_path / "missing.yaml").write_text("released:\n  table7: Tiny ImageNet was not at hand\n")
-    text = page(tmp_path).text
+    text = make_page(tmp_path).text
     assert "### Table 1, Split MNIST: accuracy in % after the last task; preset released" in text
     assert "ours, n = 3 of 5" in text  # the paper's five
     assert "60,000 training and 10,000 test images of mnist; on cpu (x86_64)" in text
@@ -113,7 +113,7 @@ def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(t
 def test_rows_run_as_the_paper_s_were_are_a_table_of_their_own(tmp_path):
     si = protocol(1, "released", True).cells["SI", ""]
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [record(TABLE1["SGD"]), record(si)])
-    made = page(tmp_path)
+    made = make_page(tmp_path)
     assert len(re.findall("### Table .*every row as the paper's was produced", made.text)) == 1
     assert "paper-and-ours-as-released.svg" in made.figures
 
@@ -123,7 +123,7 @@ def test_records_of_settings_that_have_changed_are_named(tmp_path):
     stale.config["epochs"] = 7
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [stale])
     assert "1 records are of settings that the preset no longer has, and stand in no table: sgd on split-mnist." in (
-        page(tmp_path).text
+        make_page(tmp_path).text
     )
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_record_is_named(tmp_path):
     write_lines(file, [record(TABLE1["SGD"])])
     file.write_text(file.read_text() + "{\n")
     with pytest.raises(FolderError, match=r"split-mnist\.jsonl:2 must be the record of a run"):
-        page(tmp_path)
+        make_page(tmp_path)
 
 
 def test_the_script_collects_and_writes(tmp_path):
@@ -143,7 +143,7 @@ def test_the_script_collects_and_writes(tmp_path):
     places = ["--records", tmp_path / "records", "--page", tmp_path / "page.md"]
     done = make("--collect", tmp_path / "runs", *places)
     assert (done.returncode, done.stderr) == (0, "")
-    made = page(tmp_path / "records")
+    made = make_page(tmp_path / "records")
     assert (tmp_path / "page.md").read_text() == made.text
     assert {file.name: file.read_text() for file in (tmp_path / FIGURES).iterdir()} == made.figures != {}
     assert "ours, n = 1 of 5" in (tmp_path / "page.md").read_text()

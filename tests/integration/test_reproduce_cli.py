@@ -211,16 +211,16 @@ def test_a_quick_look_at_table_1_on_real_digits(tmp_path):
     ("device", "model", "workers"), [("cpu", "mlp", None), ("cuda", "mlp", 4), ("cuda", "wrn-28-10", 1)]
 )
 def test_how_many_runs_share_a_machine_unless_it_is_said(device, model, workers):
-    from sfao.cli.reproduce import _workers
+    from sfao.cli.reproduce import _count_workers
     from sfao.experiment.config import configure
     from sfao.experiment.worker import Job
 
     config = configure("split-mnist", "sgd", settings={"device": device, "model.name": model})
-    assert _workers(Job(config, Path("x"))) == workers
+    assert _count_workers(Job(config, Path("x"))) == workers
 
 
 def test_all_places_share_one_pool_but_for_models_that_have_a_gpu_for_themselves():
-    from sfao.cli.reproduce import _pools
+    from sfao.cli.reproduce import _assign_workers
     from sfao.experiment.config import configure
     from sfao.experiment.worker import Job
 
@@ -233,10 +233,10 @@ def test_all_places_share_one_pool_but_for_models_that_have_a_gpu_for_themselves
             for place, model in chosen.items()
         ]
 
-    assert _pools(jobs("cpu"), None) == {None: jobs("cpu")}
-    assert _pools(jobs("cuda"), 3) == {3: jobs("cuda")}
+    assert _assign_workers(jobs("cpu"), None) == {None: jobs("cpu")}
+    assert _assign_workers(jobs("cuda"), 3) == {3: jobs("cuda")}
     digits, photographs, letters = jobs("cuda")
-    assert _pools(jobs("cuda"), None) == {4: [digits, letters], 1: [photographs]}
+    assert _assign_workers(jobs("cuda"), None) == {4: [digits, letters], 1: [photographs]}
 
 
 def test_runs_of_several_places_are_told_by_their_places(root, tmp_path):

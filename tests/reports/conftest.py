@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sfao.reports.groups import RunGroup, grouped
+from sfao.reports.groups import RunGroup, group_runs
 from sfao.reports.runs import LoadedRun, load_runs
 from tests.reports.real_runs import comparison_of_four
 
@@ -21,5 +21,5 @@ def runs(compared: Path) -> list[LoadedRun]:
 @pytest.fixture(scope="session")
 def split(runs: list[LoadedRun]) -> RunGroup:
     """The group of the split benchmark: ewc, sfao and sgd over two seeds, si over one that did not diverge."""
-    (group,) = (group for group in grouped(runs) if group.runs[0].record.benchmark == "split-mnist-5k")
+    (group,) = (group for group in group_runs(runs) if group.runs[0].record.benchmark == "split-mnist-5k")
     return group

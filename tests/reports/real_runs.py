@@ -7,10 +7,10 @@ from pathlib import Path
 from sfao.experiment.config import configure
 from sfao.experiment.execute import execute
 from sfao.experiment.record import RECORD
-from sfao.reports.figures import drawings
-from sfao.reports.groups import grouped
+from sfao.reports.figures import draw_figures
+from sfao.reports.groups import group_runs
 from sfao.reports.page import write_page
-from sfao.reports.runs import load_runs, notices, unfinished_runs
+from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
 
 SMALL = {"epochs": 1, "tasks": 2, "batch_size": 64, "model.hidden": 16}
 HOSTILE = "<script>alert(1)</script>"
@@ -42,8 +42,8 @@ def edited(source: Path, folder: Path, **changes: object) -> Path:
 def report(folder: Path, out: Path) -> Path:
     runs = load_runs([folder])
     out.mkdir(parents=True, exist_ok=True)
-    drawn = [drawings(group) for group in grouped(runs)]
-    return write_page(runs, drawn, out, notices(runs, unfinished_runs([folder])))
+    drawn = [draw_figures(group) for group in group_runs(runs)]
+    return write_page(runs, drawn, out, write_notices(runs, find_unfinished_runs([folder])))
 
 
 def hostile_runs(source: Path, folder: Path) -> Path:

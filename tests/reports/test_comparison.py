@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from sfao.experiment.record import Record
-from sfao.reports.comparison import comparison
-from sfao.reports.comparison_views import as_json, as_markdown, show
+from sfao.reports.comparison import compare_records
+from sfao.reports.comparison_formats import as_json, as_markdown, print_comparison
 
 EMBEDDED = {"name": "mnist-5k", "train": 4000, "test": 1000, "complete": True, "embedded": True}
 FULL = {"name": "mnist", "train": 60000, "test": 10000, "complete": True, "embedded": False}
@@ -27,13 +27,13 @@ def record(method, seed, accuracy=0.5, *, forgetting=0.25, status="done", **chan
 
 
 def only_group(records):
-    (group,) = comparison(records).groups
+    (group,) = compare_records(records).groups
     return group
 
 
 def text(records, width=120):
     console = Console(file=StringIO(), width=width)
-    show(comparison(records), console)
+    print_comparison(compare_records(records), console)
     return console.file.getvalue()
 
 
@@ -95,13 +95,13 @@ def test_without_a_baseline_there_is_no_test():
     ],
 )
 def test_what_must_not_be_compared_is_never_averaged(other):
-    compared = comparison([record("sgd", 0, 0.2), record("sgd", 1, 0.8, **other)])
+    compared = compare_records([record("sgd", 0, 0.2), record("sgd", 1, 0.8, **other)])
     assert [group.rows[0].accuracy.mean for group in compared.groups] == [0.2, 0.8]
     assert compared.notice.startswith("Results of different benchmarks, scenarios or data are shown apart")
 
 
 def test_one_group_needs_no_notice():
-    assert comparison(THREE).notice == ""
+    assert compare_records(THREE).notice == ""
 
 
 def test_data_that_is_not_the_whole_set_is_named():
@@ -140,13 +140,13 @@ def test_runs_that_did_not_end_well_are_counted_and_the_row_is_not_ranked():
     rows = {row.method: row for row in only_group(records).rows}
     assert (rows["ogd"].done, rows["ogd"].asked, rows["ogd"].trouble) == (1, 2, "1 diverged")
     assert (rows["si"].accuracy, rows["si"].seconds, rows["si"].trouble) == (None, None, "2 failed")
-    lines = as_markdown(comparison(records)).splitlines()
+    lines = as_markdown(compare_records(records)).splitlines()
     assert next(line for line in lines if "**0.600" in line).startswith("| sgd |")
     assert not [line for line in lines if "**0.900" in line]
 
 
 def test_the_best_of_a_column_is_bold_but_never_the_bound():
-    table = {line.split(" | ")[0].strip("| *"): line for line in as_markdown(comparison(THREE)).splitlines()}
+    table = {line.split(" | ")[0].strip("| *"): line for line in as_markdown(compare_records(THREE)).splitlines()}
     assert "**0.800 ± 0.000**" in table["sfao"]
     assert "**0.100 ± 0.000**" in table["sfao"]
     assert "**2.0 s" in table["sgd"]
@@ -157,7 +157,7 @@ def test_the_best_of_a_column_is_bold_but_never_the_bound():
 
 def test_equals_are_equally_bold():
     records = [record("sgd", 0, 0.5), record("ewc", 0, 0.5), record("si", 0, 0.4)]
-    assert as_markdown(comparison(records)).count("**0.500**") == 2
+    assert as_markdown(compare_records(records)).count("**0.500**") == 2
 
 
 def test_a_warning_is_listed_once_with_the_runs_it_concerns():
@@ -180,8 +180,8 @@ def test_settings_that_methods_do_not_share_are_a_line_under_the_table():
     line = "methods differ in epochs: 2 (sgd, sfao), 10 (ewc); model.name: mlp (sgd, ewc), cnn (sfao)"
     assert only_group(records).uneven == line
     assert f"warning: {line}" in text(records)
-    assert f"\n- warning: {line}\n" in as_markdown(comparison(records))
-    assert as_json(comparison(records))["groups"][0]["uneven"] == line
+    assert f"\n- warning: {line}\n" in as_markdown(compare_records(records))
+    assert as_json(compare_records(records))["groups"][0]["uneven"] == line
 
 
 def test_options_of_methods_and_sweeps_that_all_share_are_no_difference():
@@ -197,7 +197,7 @@ def test_options_of_methods_and_sweeps_that_all_share_are_no_difference():
 
 def test_json_holds_plain_full_numbers_and_no_nan():
     records = [record("sgd", 0, 1 / 3), record("ewc", 0, status="failed")]
-    values = json.loads(json.dumps(as_json(comparison(records)), allow_nan=False))
+    values = json.loads(json.dumps(as_json(compare_records(records)), allow_nan=False))
     row, failed = values["groups"][0]["rows"]
     assert row["accuracy"] == {"n": 1, "mean": 1 / 3, "std": None, "low": None, "high": None}
     assert failed["accuracy"] is None

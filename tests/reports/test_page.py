@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from sfao.experiment.record import RECORD
-from sfao.reports.comparison import comparison
-from sfao.reports.page.settings import differences, seeds_in_words
+from sfao.reports.comparison import compare_records
+from sfao.reports.page.settings import describe_seeds, find_differences
 from sfao.reports.runs import load_runs
 from tests.reports.real_runs import HOSTILE, comparison_of_four, edited, hostile_runs, report
 
@@ -85,7 +85,7 @@ def test_every_id_is_there_once_and_every_reference_leads_somewhere(html):
 
 
 def test_the_table_holds_the_numbers_of_the_comparison(folder, html):
-    compared = comparison(run.record for run in load_runs([folder]))
+    compared = compare_records(run.record for run in load_runs([folder]))
     shown = sortable_tables(html)[0]
     rows = compared.groups[0].rows
     assert [row[0][0] for row in shown] == [row.method for row in rows]
@@ -145,7 +145,7 @@ def test_every_run_tells_its_configuration_versions_and_weights(folder, html):
 
 def test_differences_are_those_between_variants_and_not_the_seed(folder):
     runs = [run for run in load_runs([folder]) if run.record.method in ("sgd", "si") and run.name != "permuted-0"]
-    differing = differences(runs)
+    differing = find_differences(runs)
     assert [(variant.method, variant.seeds) for variant in differing.variants] == [
         ("sgd", [0, 1]),
         ("si", [0]),
@@ -160,7 +160,7 @@ def test_differences_are_those_between_variants_and_not_the_seed(folder):
     ("seeds", "words"), [([0], "0"), ([1, 0], "0, 1"), ([2, 0, 1], "0 to 2"), ([7, 3, 4], "3, 4, 7")]
 )
 def test_seeds_in_words(seeds, words):
-    assert seeds_in_words(seeds) == words
+    assert describe_seeds(seeds) == words
 
 
 def test_notices_come_first(folder, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from sfao.experiment.record import RECORD
 from sfao.metrics import summary
 from sfao.reports.errors import ReportError
-from sfao.reports.groups import grouped
-from sfao.reports.runs import load_runs, notices, unfinished_runs
+from sfao.reports.groups import group_runs
+from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
 from tests.reports.real_runs import edited
 
 NAMES = ["sgd-0", "sgd-1", "ewc-0", "ewc-1", "si-0", "si-1", "sfao-0", "sfao-1", "permuted-0"]
@@ -39,7 +39,7 @@ def test_methods_come_in_their_order_with_the_bound_last(compared, tmp_path):
     runs = load_runs([tmp_path])
     order = ["sgd", "ewc", "gpm", "sfao", "unheard", "joint"]
     assert [run.record.method for run in runs] == order
-    (group,) = grouped(runs)
+    (group,) = group_runs(runs)
     assert [row.method for row in group.group.rows] == order
 
 
@@ -121,7 +121,7 @@ def test_damaged_steps_cost_the_lines_from_there_on_and_are_told(compared, tmp_p
     (folder / "steps.jsonl").write_bytes(whole[0] + damage + b"\n" + b"".join(whole[1:]))
     (run,) = load_runs([folder])
     assert run.steps == [json.loads(whole[0])]
-    assert notices([run], []) == ["sfao-0: line 2 of steps.jsonl is damaged; figures use what comes before it"]
+    assert write_notices([run], []) == ["sfao-0: line 2 of steps.jsonl is damaged; figures use what comes before it"]
 
 
 def test_missing_steps_are_told(compared, tmp_path):
@@ -133,24 +133,24 @@ def test_missing_steps_are_told(compared, tmp_path):
 
 def test_what_is_said_of_many_runs_is_said_once(runs):
     runs = [replace(runs[0], name=f"sgd-{seed}", notice="it has no steps.jsonl") for seed in range(5)]
-    assert notices(runs, []) == ["sgd-0, sgd-1, sgd-2 and 2 more: it has no steps.jsonl"]
+    assert write_notices(runs, []) == ["sgd-0, sgd-1, sgd-2 and 2 more: it has no steps.jsonl"]
 
 
 def test_unfinished_runs_are_counted(compared, tmp_path):
     shutil.copytree(compared / "sgd-0", tmp_path / "sgd-0")
-    assert unfinished_runs([tmp_path]) == []
+    assert find_unfinished_runs([tmp_path]) == []
     for number in range(1, 6):
         edited(compared / "sgd-0", tmp_path / f"sgd-{number}")
         (tmp_path / f"sgd-{number}" / RECORD).unlink()
     runs = load_runs([tmp_path])
     assert [run.name for run in runs] == ["sgd-0"]
-    assert notices(runs, unfinished_runs([tmp_path, tmp_path])) == [
+    assert write_notices(runs, find_unfinished_runs([tmp_path, tmp_path])) == [
         "5 runs are not finished and left out: sgd-1, sgd-2, sgd-3 and 2 more."
     ]
 
 
 def test_what_must_not_be_compared_is_in_groups_of_its_own(runs):
-    groups = grouped(runs)
+    groups = group_runs(runs)
     assert [{run.record.benchmark for run in group.runs} for group in groups] == [
         {"split-mnist-5k"}, {"permuted-mnist-5k"},
     ]  # fmt: skip
@@ -171,7 +171,7 @@ def test_groups_of_one_title_have_slugs_that_differ(runs, compared, tmp_path):
     other = {**runs[0].record.data, "test": 999}
     edited(compared / "sgd-0", tmp_path / "a")
     edited(compared / "sgd-1", tmp_path / "b", data=other)
-    assert [group.slug for group in grouped(load_runs([tmp_path]))] == [
+    assert [group.slug for group in group_runs(load_runs([tmp_path]))] == [
         "split-mnist-5k-domain-1", "split-mnist-5k-domain-2",
     ]  # fmt: skip
 
@@ -182,4 +182,4 @@ def test_records_that_cannot_belong_together_are_told(compared, tmp_path):
     numbers = {"accuracy_matrix": three, "initial_accuracy": initial, "metrics": summary(three, initial)}
     edited(compared / "sgd-1", tmp_path / "b", **numbers)
     with pytest.raises(ReportError, match="must have as many tasks, but a has 2 and b has 3"):
-        grouped(load_runs([tmp_path]))
+        group_runs(load_runs([tmp_path]))

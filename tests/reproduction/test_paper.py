@@ -10,7 +10,7 @@ from sfao.reproduction.paper import (
 )
 
 
-def cell(table, row, column):
+def make_cell(table, row, column):
     return next(cell for cell in paper_table(table).rows[row] if cell.column == column)
 
 
@@ -36,7 +36,7 @@ def cell(table, row, column):
     ],
 )
 def test_what_the_paper_prints(table, row, column, mean, std):
-    found = cell(table, row, column)
+    found = make_cell(table, row, column)
     assert (found.mean, found.std) == (mean, std)
     assert found.table == table
     assert found.title == paper_table(table).title

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sfao.reproduction.paper import paper_table, table_numbers
-from sfao.reproduction.protocol import FIGURES, METHODS, PRESETS, figure_series, names, protocol
+from sfao.reproduction.protocol import FIGURES, METHODS, PRESETS, figure_series, list_names, protocol
 from sfao.reproduction.provenance import provenance
 
 
@@ -113,7 +113,7 @@ def test_as_released_follows_the_paper_row_by_row():
 
 
 def test_names_are_those_of_the_paper():
-    assert names() == (*(f"table{number}" for number in range(1, 12)), "figure1", "figure2")
+    assert list_names() == (*(f"table{number}" for number in range(1, 12)), "figure1", "figure2")
 
 
 @pytest.mark.parametrize("number", table_numbers())

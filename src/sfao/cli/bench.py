@@ -1,4 +1,4 @@
-"""sfao bench: what a step costs, measured on this machine."""
+"""sfao bench: the cost of a step, measured on this machine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sfao.cost.measuring import Effort
     from sfao.cost.results import Progress, Results
 
-#: What each option is when nothing is said, and in a hurry.
+#: The options by default, and with --quick.
 USUAL = {"directions": "10,50,200,1000", "samples": "10,1,all", "decisions": "project,accept,discard,mix"}
 HURRIED = {"directions": "10,50", "samples": "10", "decisions": "project"}
 
@@ -60,44 +60,54 @@ def bench(
     with spoken_errors(debug):
         import torch
 
-        from sfao.cost.asked import chosen, counts, most_bytes, one_of, setting
-        from sfao.cost.asked import samples as parse_samples
-        from sfao.cost.cases import SUBJECTS, Sweep, plan, storages
+        from sfao.cost.arguments import (
+            make_setting,
+            parse_choice,
+            parse_choices,
+            parse_counts,
+            parse_memory_limit,
+            parse_samples,
+        )
+        from sfao.cost.cases import SUBJECTS, Sweep, combine_storages, plan_groups
         from sfao.cost.results import measure
         from sfao.experiment.errors import ConfigError
 
         usual = HURRIED if quick else USUAL
-        trained = setting(
+        trained = make_setting(
             device,
             batch_size,
             channels_last=channels_last,
             autocast=autocast,
-            compile=chosen("compile", compiled) if compiled else (),
+            compile=parse_choices("compile", compiled) if compiled else (),
             graph=graph,
         )
-        everything = list(SUBJECTS) if trained.device.type == "cuda" else ["mlp", "cnn"]
+        everything = ["mlp"] if quick else list(SUBJECTS) if trained.device.type == "cuda" else ["mlp", "cnn"]
         sweep = Sweep(
-            models=tuple(dict.fromkeys(one_of("model", name) for name in model or (["mlp"] if quick else everything))),
-            directions=counts("directions", directions or usual["directions"]),
+            models=tuple(dict.fromkeys(parse_choice("model", name) for name in model or everything)),
+            directions=parse_counts("directions", directions or usual["directions"]),
             samples=parse_samples(samples or usual["samples"]),
-            storages=storages(chosen("storage", storage), counts("rank", rank), chosen("memory-dtype", memory_dtype)),
-            decisions=chosen("decisions", decisions or usual["decisions"]),
+            storages=combine_storages(
+                parse_choices("storage", storage),
+                parse_counts("rank", rank),
+                parse_choices("memory-dtype", memory_dtype),
+            ),
+            decisions=parse_choices("decisions", decisions or usual["decisions"]),
             widths=not quick,
-            most_bytes=most_bytes(max_memory, trained.device),
+            most_bytes=parse_memory_limit(max_memory, trained.device),
             released=not graph,  # its loop reads every cosine on the host
         )
-        if not plan(sweep)[0]:
+        if not plan_groups(sweep)[0]:
             raise ConfigError(f"`max-memory` must let at least one case be measured, got {max_memory!r}")
         make_folder(out)
         if threads:
             torch.set_num_threads(threads)
-        with bar(shown=not (quiet or as_json)) as progress:
-            results = measure(sweep, trained, effort(trained.device, quick), progress)
-        written = write(results, out)
-        tell(results, written, quiet, as_json)
+        with progress_bar(shown=not (quiet or as_json)) as progress:
+            results = measure(sweep, trained, choose_effort(trained.device, quick), progress)
+        written = write_results(results, out)
+        print_or_dump(results, written, quiet, as_json)
 
 
-def effort(device: "torch.device", quick: bool) -> "Effort":
+def choose_effort(device: "torch.device", quick: bool) -> "Effort":
     from sfao.cost.measuring import Effort
 
     if quick:
@@ -107,7 +117,7 @@ def effort(device: "torch.device", quick: bool) -> "Effort":
 
 
 def make_folder(out: Path) -> None:
-    """Before anything is measured, lest it be in vain."""
+    """Make the folder before anything is measured, so that no measurement is lost."""
     from sfao.experiment.errors import FolderError
 
     for path in (out, *out.parents):
@@ -116,10 +126,10 @@ def make_folder(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def write(results: "Results", out: Path) -> list[Path]:
-    """bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
+def write_results(results: "Results", out: Path) -> list[Path]:
+    """Write bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
     from sfao.cost.figures import cost_figure
-    from sfao.cost.views import as_markdown
+    from sfao.cost.formats import as_markdown
     from sfao.experiment.files import write_atomically, write_json, write_text
     from sfao.reports.figures.formats import as_pdf, as_picture
 
@@ -134,21 +144,21 @@ def write(results: "Results", out: Path) -> list[Path]:
     return written
 
 
-def tell(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
-    from sfao.cost.views import show
+def print_or_dump(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
+    from sfao.cost.formats import print_results
 
     if as_json:
         say_json(results.as_json())
     elif not quiet:
         screen = console()
-        show(results, screen)
+        print_results(results, screen)
         for path in written:
             screen.print(str(path), markup=False, soft_wrap=True)
 
 
 @contextmanager
-def bar(shown: bool) -> "Iterator[Progress]":
-    """How many groups of cases are measured."""
+def progress_bar(shown: bool) -> "Iterator[Progress]":
+    """Show a bar with the number of groups of cases that are measured."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

@@ -53,7 +53,7 @@ def compare(
             file=config,
             settings=chosen,
         )
-        compare_and_tell(
+        compare_and_print(
             planned,
             out,
             data_root=data_root,
@@ -66,21 +66,21 @@ def compare(
         )
 
 
-def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
-    """Do the runs in view of the user, leave and show the table; exit code 1 when a run failed or diverged."""
+def compare_and_print(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
+    """Do the runs in view of the user, write and print the table; exit code 1 when a run failed or diverged."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare
-    from sfao.reports.comparison import comparison
+    from sfao.reports.comparison import compare_records
 
     tracebacks: list[str] = []
     with stop_signals() as stopping, live_lines(jobs, shown=not (quiet or as_json)) as watch:
-        records = compare(jobs, watch=_noting(watch, tracebacks), stopping=stopping, **how)
-    compared = comparison(records)
+        records = compare(jobs, watch=_note_tracebacks(watch, tracebacks), stopping=stopping, **how)
+    compared = compare_records(records)
     summary = write_results(compared, records, out)
     if as_json:
         say_json(summary)
     elif not quiet:
-        tell(compared, records, out)
+        print_results(compared, records, out)
     if debug:
         typer.echo("\n".join(tracebacks), err=True)
     troubled = [record for record in records if record.status != "done"]
@@ -93,7 +93,7 @@ def compare_and_tell(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool
         )
 
 
-def _noting(watch: Any, tracebacks: list[str]) -> Any:
+def _note_tracebacks(watch: Any, tracebacks: list[str]) -> Any:
     from sfao.experiment.worker import Failure
 
     def hear(job: "Job", event: object) -> None:
@@ -105,9 +105,9 @@ def _noting(watch: Any, tracebacks: list[str]) -> Any:
 
 
 def write_results(compared: "Comparison", records: "list[Record]", out: Path) -> dict[str, Any]:
-    """comparison.json and comparison.md, each whole or not at all; returns what the first one holds."""
+    """Write comparison.json and comparison.md, each whole or not at all, and return the content of the first."""
     from sfao.experiment.files import write_json, write_text
-    from sfao.reports.comparison_views import as_json, as_markdown
+    from sfao.reports.comparison_formats import as_json, as_markdown
 
     runs = [
         {
@@ -122,11 +122,11 @@ def write_results(compared: "Comparison", records: "list[Record]", out: Path) ->
     return summary
 
 
-def tell(compared: "Comparison", records: "list[Record]", out: Path) -> None:
-    from sfao.reports.comparison_views import show
+def print_results(compared: "Comparison", records: "list[Record]", out: Path) -> None:
+    from sfao.reports.comparison_formats import print_comparison
 
     screen = console()
-    show(compared, screen)
+    print_comparison(compared, screen)
     for record in records:
         if record.status != "done":
             line = f"{record.method} seed {record.seed} {record.status}: {record.error}"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfao.cli.compare import compare_and_tell
+from sfao.cli.compare import compare_and_print
 from sfao.cli.terminal import INTERRUPTED, fail, spoken_errors
 
 BENCHMARK = "split-mnist-5k"
@@ -29,6 +29,6 @@ def demo(
 
         jobs = plan(BENCHMARK, METHODS, SEEDS, out)
         try:
-            compare_and_tell(jobs, out, resume=True, quiet=quiet, as_json=as_json, debug=debug)
+            compare_and_print(jobs, out, resume=True, quiet=quiet, as_json=as_json, debug=debug)
         except Interrupted:
             raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None

@@ -1,6 +1,5 @@
-"""sfao estimate: what a memory will hold and what a step will take, before anything runs."""
+"""sfao estimate: the size of a memory and the time of a step, before anything runs."""
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,35 +35,37 @@ def estimate(
     with spoken_errors(debug):
         import torch
 
-        from sfao.cost.asked import setting, shaped
-        from sfao.cost.estimate import chosen_holding
+        from sfao.cost.arguments import make_setting, make_subject
+        from sfao.cost.estimate import choose_holding
         from sfao.cost.estimate import estimate as predict
         from sfao.experiment.errors import ConfigError, reraise_as
 
         given = {"storage": storage, "rank": rank, "memory_dtype": memory_dtype}
         options: Any = {name: value for name, value in given.items() if value is not None}
         options |= {"capacity": capacity, "samples": samples}
-        subject = shaped(model, input_shape, classes)
+        subject = make_subject(model, input_shape, classes)
         with reraise_as(ConfigError):
-            chosen_holding(subject, options, memory_budget)
-        trained = setting(device, batch_size)
+            choose_holding(subject, options, memory_budget)
+        trained = make_setting(device, batch_size)
         if threads:
             torch.set_num_threads(threads)
         found = predict(subject, options, memory_budget, trained)
         if as_json:
-            say_json(told(model, found))
+            say_json(describe_as_json(model, found))
         else:
-            show(model, found, batch_size)
+            print_estimate(model, found, batch_size)
 
 
-def told(model: str, found: "Estimate") -> dict[str, Any]:
-    """Plain containers, numbers in full precision."""
+def describe_as_json(model: str, found: "Estimate") -> dict[str, Any]:
+    """Return plain containers with numbers in full precision."""
     calibration = found.calibration
     return {
         "model": model,
         "parameters": found.parameters,
         "layers": found.layers,
-        **asdict(found.holding),
+        "capacity": found.holding.capacity,
+        **found.holding.storage.options,
+        "samples": found.holding.samples,
         "plan": found.plan,
         "memory_bytes": found.memory_bytes,
         "workspace_bytes": found.workspace_bytes,
@@ -81,16 +82,15 @@ def told(model: str, found: "Estimate") -> dict[str, Any]:
     }
 
 
-def show(model: str, found: "Estimate", batch_size: int) -> None:
+def print_estimate(model: str, found: "Estimate", batch_size: int) -> None:
     from sfao.gating.budget import format_bytes
 
     holding, calibration = found.holding, found.calibration
-    held = f"{holding.storage} rank {holding.rank}" if holding.storage == "factored" else holding.storage
     source = f", from batch {calibration.extrapolated_from} on" if calibration.extrapolated_from else ""
     paces = ", ".join(f"{pace.kind} {pace}" for pace in calibration.paces)
     lines = {
         "model": f"{model}, {found.parameters:,} parameters in {found.layers} layers",
-        "memory": found.plan or f"{held} {holding.memory_dtype}, {holding.capacity} directions a layer",
+        "memory": found.plan or f"{holding.storage}, {holding.capacity} directions a layer",
         "directions": f"{found.memory_bytes:,} bytes ({format_bytes(found.memory_bytes)})",
         "workspace": f"{found.workspace_bytes:,} bytes ({format_bytes(found.workspace_bytes)})",
         "SGD": f"{calibration.sgd_ms:.2f} ms a step of batch {batch_size}{source}",

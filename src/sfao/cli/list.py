@@ -1,4 +1,4 @@
-"""sfao list: what there is to run."""
+"""sfao list: the benchmarks, methods and models that can be run."""
 
 import inspect
 import sys
@@ -18,14 +18,14 @@ def list_all(
 ) -> None:
     """Benchmarks, methods with their options, models with their sizes."""
     with spoken_errors(debug):
-        known = everything()
+        known = collect_lists()
         if as_json:
             say_json(known)
         else:
-            show(known)
+            print_lists(known)
 
 
-def everything() -> dict[str, dict[str, Any]]:
+def collect_lists() -> dict[str, dict[str, Any]]:
     from sfao.methods import METHODS
     from sfao.models import MODELS
     from sfao.streams.suite import BENCHMARKS
@@ -36,46 +36,46 @@ def everything() -> dict[str, dict[str, Any]]:
             for name, b in BENCHMARKS.items()
         },
         "methods": {
-            name: {"about": about(method), "options": method.Options().model_dump(mode="json")}
+            name: {"about": read_summary(method), "options": method.Options().model_dump(mode="json")}
             for name, method in METHODS.items()
         },
-        "models": {name: {"sizes": sizes(build)} for name, build in MODELS.items()},
+        "models": {name: {"sizes": read_sizes(build)} for name, build in MODELS.items()},
     }
 
 
-def about(method: "type[Method]") -> str:
-    """The first line of the method's file: what it is and where it comes from."""
+def read_summary(method: "type[Method]") -> str:
+    """Return the first line of the method's file: its name and its origin."""
     text = sys.modules[method.__module__].__doc__ or ""
     return text.strip().partition("\n")[0]
 
 
-def sizes(build: Any) -> dict[str, Any]:
+def read_sizes(build: Any) -> dict[str, Any]:
     parameters = list(inspect.signature(build).parameters.values())[2:]  # after the input shape and the outputs
     return {p.name: None if p.default is inspect.Parameter.empty else p.default for p in parameters}
 
 
-def show(known: dict[str, dict[str, Any]]) -> None:
+def print_lists(known: dict[str, dict[str, Any]]) -> None:
     benchmarks = table("benchmark", "data", "kind", "tasks", "model and settings")
     for name, entry in known["benchmarks"].items():
         settings = dict(entry["settings"])
-        chosen = f"{_named(settings.pop('model'))} {_pairs(settings)}"
+        chosen = f"{_describe_model(settings.pop('model'))} {_join_pairs(settings)}"
         benchmarks.add_row(name, entry["data"], entry["kind"], str(entry["tasks"]), chosen)
     methods = table("method", "what it is", "options")
     for name, entry in known["methods"].items():
-        methods.add_row(name, entry["about"], _pairs(entry["options"]))
+        methods.add_row(name, entry["about"], _join_pairs(entry["options"]))
     models = table("model", "sizes")
     for name, entry in known["models"].items():
-        models.add_row(name, _pairs(entry["sizes"]))
+        models.add_row(name, _join_pairs(entry["sizes"]))
     screen = console()
     for each in (benchmarks, methods, models):
         screen.print(each, "")
     screen.print("Change what you like: --set epochs=1 --set model.hidden=784 --set options.NAME=VALUE")
 
 
-def _named(model: dict[str, Any]) -> str:
+def _describe_model(model: dict[str, Any]) -> str:
     sizes = {name: value for name, value in model.items() if name != "name"}
-    return f"{model['name']} {_pairs(sizes)}".strip()
+    return f"{model['name']} {_join_pairs(sizes)}".strip()
 
 
-def _pairs(values: dict[str, Any]) -> str:
+def _join_pairs(values: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""Many runs on one screen: a line each, while they go on."""
+"""Many runs on one screen: one line each, while they go on."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ IMPORTANCE = ("running", "failed", "diverged", "waiting", "done", "skipped")
 
 @dataclass
 class Line:
-    """What is known of a run; its place is told where there are several."""
+    """The state of a run; its place is named where there are several."""
 
     job: Job
     place: str = ""
@@ -43,13 +43,13 @@ class Line:
         if isinstance(event, Begun):
             self.state, self.detail = "running", "starting"
         elif isinstance(event, Update):
-            self.share, self.detail = event.step / event.steps, progress(event)
+            self.share, self.detail = event.step / event.steps, describe_progress(event)
         elif isinstance(event, Failure):
             self.state, self.detail = "failed", event.error
         elif isinstance(event, Skipped):
-            self.state, self.detail = "skipped", f"finished before: {ending(event.record)}"
+            self.state, self.detail = "skipped", f"finished before: {describe_ending(event.record)}"
         else:
-            self.state, self.detail = event.status, ending(event)
+            self.state, self.detail = event.status, describe_ending(event)
 
     @property
     def name(self) -> str:
@@ -75,15 +75,15 @@ class Line:
         return f"{name} seed {self.job.config.seed}: {self.state}{': ' * bool(self.detail)}{self.detail}"
 
 
-def progress(update: Update) -> str:
-    """Where a run is, how fast, and how its gate decided so far."""
+def describe_progress(update: Update) -> str:
+    """Return the position of a run, its speed, and the decisions of its gate so far."""
     total = sum(update.decisions.values())
     rates = [f"{name} {count / total:.0%}" for name, count in update.decisions.items() if count]
     where = f"task {update.task + 1}/{update.tasks} epoch {update.epoch + 1}/{update.epochs}"
     return "  ".join([where, f"{update.steps_per_second:.0f} it/s", *rates])
 
 
-def ending(record: Record) -> str:
+def describe_ending(record: Record) -> str:
     if record.status != "done":
         return f"{record.status}, {record.error}" if record.status == "failed" else record.error
     return f"accuracy {record.metrics['average_accuracy']:.3f}, {record.seconds:.1f} s"
@@ -91,7 +91,7 @@ def ending(record: Record) -> str:
 
 @contextmanager
 def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
-    """A screen that is kept up to date on a terminal; elsewhere, a line whenever a run ends."""
+    """Keep a screen up to date on a terminal; elsewhere, print a line whenever a run ends."""
     console = Console(stderr=True)
     several = len(jobs_by_folder(jobs)) > 1
     lines = {job.folder: Line(job, job.folder.parent.name if several else "") for job in jobs}
@@ -106,10 +106,10 @@ def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
         with Live(screen, console=console, refresh_per_second=5, transient=True):
             yield hear
     else:
-        yield _logged(lines, console)
+        yield _log_lines(lines, console)
 
 
-def _logged(lines: dict[Path, Line], console: Console) -> Watch:
+def _log_lines(lines: dict[Path, Line], console: Console) -> Watch:
     def hear(job: Job, event: Event) -> None:
         line = lines[job.folder]
         line.hear(event)
@@ -120,43 +120,43 @@ def _logged(lines: dict[Path, Line], console: Console) -> Watch:
 
 
 class _Screen:
-    """Drawn anew whenever rich asks for it."""
+    """The lines that fit the terminal, drawn again whenever rich asks for them."""
 
     def __init__(self, lines: dict[Path, Line], console: Console) -> None:
         self.lines, self.console = lines, console
 
     def __rich__(self) -> Table:
         lines = list(self.lines.values())
-        by_place = _by_place(lines)
+        by_place = _split_by_place(lines)
         visible = select(lines, self.console.height - 2 - sum(map(bool, by_place)))
         table = Table.grid(padding=(0, 2))
         for _ in range(5):
             table.add_column(no_wrap=True)
-        for place, shown in _by_place(visible).items():
+        for place, shown in _split_by_place(visible).items():
             if place:
-                table.add_row(Text(place, "bold"), Text(_ended(by_place[place]), "bold"))
+                table.add_row(Text(place, "bold"), Text(_count_ended(by_place[place]), "bold"))
             for line in shown:
                 table.add_row(*line.cells)
         if len(visible) < len(lines):
             table.add_row("", "", Text(f"and {len(lines) - len(visible)} more", "dim"))
-        table.add_row(Text(_ended(lines), "bold"), Text("runs"))
+        table.add_row(Text(_count_ended(lines), "bold"), Text("runs"))
         return table
 
 
-def _by_place(lines: Sequence[Line]) -> dict[str, list[Line]]:
+def _split_by_place(lines: Sequence[Line]) -> dict[str, list[Line]]:
     found: dict[str, list[Line]] = {}
     for line in lines:
         found.setdefault(line.place, []).append(line)
     return found
 
 
-def _ended(lines: Sequence[Line]) -> str:
-    """7/10"""
+def _count_ended(lines: Sequence[Line]) -> str:
+    """Return the number of ended runs of all: 7/10."""
     return f"{sum(line.state not in ('waiting', 'running') for line in lines)}/{len(lines)}"
 
 
 def select(lines: list[Line], height: int) -> list[Line]:
-    """The most important lines that fit, in their own order."""
+    """Return the most important lines that fit, in their own order."""
     if len(lines) <= height:
         return lines
     ranked = sorted(lines, key=lambda line: IMPORTANCE.index(line.state))[: max(1, height - 1)]

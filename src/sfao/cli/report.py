@@ -1,4 +1,4 @@
-"""sfao report: what finished runs have to say, as a page, tables and figures."""
+"""sfao report: finished runs as a page, tables and figures."""
 
 import json
 import time
@@ -31,58 +31,57 @@ def report(
     with spoken_errors(debug):
         out = out or (folders[0] if len(folders) == 1 else Path()) / "report"
         with progress() as tell:
-            written, told = write_report(folders, out, tell)
+            written, notices = write_report(folders, out, tell)
     if as_json:
-        say_json({"written": [str(path) for path in written], "notices": told})
+        say_json({"written": [str(path) for path in written], "notices": notices})
         return
     screen = console()
-    for line in told:
+    for line in notices:
         screen.print(line, style="yellow", markup=False, soft_wrap=True)
     for path in written:
         screen.print(str(path), markup=False, soft_wrap=True)
 
 
 def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path], list[str]]:
-    """What was written, and what its reader must know; every file is whole, and none is there before all are made."""
+    """Write the report; return the files, and the notices to its reader. Nothing is written before all is made."""
     tell("loading the libraries")
     from sfao.experiment.files import write_atomically, write_json
-    from sfao.reports.comparison import comparison
-    from sfao.reports.comparison_views import as_markdown
+    from sfao.reports.comparison import compare_records
+    from sfao.reports.comparison_formats import as_latex, as_markdown
     from sfao.reports.errors import ReportError
-    from sfao.reports.figures import as_pdf, drawings
-    from sfao.reports.groups import grouped
-    from sfao.reports.latex import as_latex
+    from sfao.reports.figures import as_pdf, draw_figures
+    from sfao.reports.groups import group_runs
     from sfao.reports.page import write_page
-    from sfao.reports.runs import load_runs, notices, unfinished_runs
+    from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
 
     if out.exists() and not out.is_dir():
         raise ReportError(f"`out` must be a folder, got the file {out}")
     tell("reading runs")
     runs = load_runs(folders)
-    told = notices(runs, unfinished_runs(folders))
-    compared = comparison([run.record for run in runs])
+    notices = write_notices(runs, find_unfinished_runs(folders))
+    compared = compare_records([run.record for run in runs])
     made = {out / "table.md": as_markdown(compared).encode(), out / "table.tex": as_latex(compared).encode()}
     drawn = []
-    for group in grouped(runs):
+    for group in group_runs(runs):
         tell(f"drawing {group.group.title}")
-        drawn.append(drawings(group))
+        drawn.append(draw_figures(group))
         made |= {out / "figures" / f"{drawing.name}.pdf": as_pdf(drawing) for drawing in drawn[-1]}
     tell("writing the page")
     (out / "figures").mkdir(parents=True, exist_ok=True)
     figures = {path.name for path in made if path.suffix == ".pdf"}
     before = figures_before(out)
     write_json(out / WRITTEN, sorted(figures | before))  # first: whatever is written from here on is known as ours
-    page = write_page(runs, drawn, out, told)
+    page = write_page(runs, drawn, out, notices)
     for path, data in made.items():
         write_atomically(path, data)
     for name in before - figures:
         (out / "figures" / name).unlink(missing_ok=True)
     write_json(out / WRITTEN, sorted(figures))
-    return [page, *made], told
+    return [page, *made], notices
 
 
 def figures_before(out: Path) -> set[str]:
-    """The names of the figures that an earlier report left here; only those that are names."""
+    """Return the names of the figures that an earlier report left here; only those that are names."""
     try:
         names = json.loads((out / WRITTEN).read_text())
     except (OSError, ValueError):
@@ -93,7 +92,7 @@ def figures_before(out: Path) -> set[str]:
 
 @contextmanager
 def progress() -> Iterator[Tell]:
-    """What is being done, on the error stream of a terminal, once it takes long."""
+    """Show the current work on the error stream of a terminal, once it takes long."""
     from rich.console import Console
     from rich.markup import escape
 

@@ -1,4 +1,4 @@
-"""sfao reproduce: the paper's tables and figures, run anew and set beside what it prints."""
+"""sfao reproduce: the paper's tables and figures, run again and set beside what it prints."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sfao.reproduction.runs import Plan
 
 ALL = "all"
-#: What --quick learns from.
+#: The share of the data with --quick.
 QUICK = 0.05
 
 
@@ -60,33 +60,33 @@ def reproduce(
         from sfao.experiment.errors import Interrupted
         from sfao.experiment.plan import parse_seeds
 
-        wanted = _Wanted(
-            names=_checked_names(names),
-            preset=_checked_preset(preset, as_released),
+        request = _Request(
+            names=_parse_names(names),
+            preset=_choose_preset(preset, as_released),
             as_released=as_released,
-            fraction=_checked_fraction(fraction, quick),
+            fraction=_choose_fraction(fraction, quick),
             seeds=parse_seeds(("1" if quick else "5") if seeds is None else seeds),
             out=out,
         )
-        plan = wanted.plan(device, data_root)
-        _archive(wanted, [])  # a record that cannot be read is told now, not after hours of work
-        _say_absent(plan, wanted)
+        plan = request.plan(device, data_root)
+        _read_archive(request, [])  # a record that cannot be read is reported now, not after hours of work
+        _warn_of_absent(plan, request)
         if dry_run:
-            _tell_plan(plan, as_json)
+            _print_plan(plan, as_json)
             return
         if not (plan.done or plan.left):
             raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
         try:
-            records = _do(plan, jobs, silent=quiet or as_json, threads=threads, data_root=data_root)
+            records = _do_runs(plan, jobs, silent=quiet or as_json, threads=threads, data_root=data_root)
         except Interrupted:
             raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
-        _leave_and_tell(wanted, plan, records, not (quiet or as_json), as_json)
+        _write_and_print(request, plan, records, not (quiet or as_json), as_json)
     _check_ended_well(records)
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What was asked for, in the words of the reproduction."""
+class _Request:
+    """The arguments of the command, parsed and checked."""
 
     names: list[str]
     preset: str
@@ -117,27 +117,27 @@ class _Wanted:
         return plan_runs(series, self.seeds, self.out, device=device, fraction=self.fraction, data_root=data_root)
 
     def file(self, name: str) -> Path:
-        """Where a table goes, without its ending: results on a slice never replace those on all data."""
+        """Return the path of a table without its ending: results on a slice never replace those on all data."""
         ending = "-as-released" * self.as_released + (f"-fraction{self.fraction:g}" if self.fraction < 1 else "")
         return self.out / self.preset / f"{name}{ending}"
 
 
-# -- What was asked for ------------------------------------------------------------------------------------
+# -- Arguments ---------------------------------------------------------------------------------------------
 
 
-def _checked_names(asked: list[str]) -> list[str]:
+def _parse_names(asked: list[str]) -> list[str]:
     from sfao.checks import check_choice
     from sfao.experiment.errors import ConfigError, reraise_as
-    from sfao.reproduction.protocol import names
+    from sfao.reproduction.protocol import list_names
 
-    known = names()
+    known = list_names()
     for name in asked:
         with reraise_as(ConfigError):
             check_choice("name", name, (*known, ALL))
     return list(known) if ALL in asked else list(dict.fromkeys(asked))
 
 
-def _checked_preset(preset: str | None, as_released: bool) -> str:
+def _choose_preset(preset: str | None, as_released: bool) -> str:
     from sfao.checks import check_choice
     from sfao.experiment.errors import ConfigError, reraise_as
     from sfao.reproduction.protocol import PRESETS
@@ -151,7 +151,7 @@ def _checked_preset(preset: str | None, as_released: bool) -> str:
     return preset
 
 
-def _checked_fraction(fraction: float | None, quick: bool) -> float:
+def _choose_fraction(fraction: float | None, quick: bool) -> float:
     from sfao.experiment.errors import ConfigError
 
     if fraction is None:
@@ -161,11 +161,11 @@ def _checked_fraction(fraction: float | None, quick: bool) -> float:
     return fraction
 
 
-# -- Doing it ------------------------------------------------------------------------------------------------
+# -- Runs ----------------------------------------------------------------------------------------------------
 
 
-def _do(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
-    """All records, those that were there included; the others done in view of the user."""
+def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
+    """Do what is left in view of the user, and return all records, with those that were there."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare, jobs_by_folder
 
@@ -173,43 +173,43 @@ def _do(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) ->
     if not silent:
         for place, jobs in left.items():
             typer.echo(f"{place}: {len(jobs)} runs to do", err=True)
-    for workers, jobs in _pools(chain.from_iterable(left.values()), workers_asked).items():
+    for workers, jobs in _assign_workers(chain.from_iterable(left.values()), workers_asked).items():
         with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
             records += compare(jobs, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
     return records
 
 
-def _pools(jobs: Iterable["Job"], workers_asked: int | None) -> "dict[int | None, list[Job]]":
-    """{workers: the runs that they share}: one pool for all, but for models that have a GPU for themselves."""
+def _assign_workers(jobs: Iterable["Job"], workers_asked: int | None) -> "dict[int | None, list[Job]]":
+    """Return {workers: the runs that they share}: one pool for all, but for models that need a whole GPU."""
     pools: dict[int | None, list[Job]] = {}
     for job in jobs:
-        pools.setdefault(workers_asked or _workers(job), []).append(job)
+        pools.setdefault(workers_asked or _count_workers(job), []).append(job)
     return pools
 
 
-def _workers(job: "Job") -> int | None:
-    """How many runs share a GPU unless it is said; a memory of gradients of WRN-28-10 has no room for another."""
+def _count_workers(job: "Job") -> int | None:
+    """Return how many runs share a GPU by default; a memory of gradients of WRN-28-10 has no room for another."""
     if job.config.device == "cpu":
         return None
     return 1 if job.config.model.name == "wrn-28-10" else 4
 
 
-def _archive(wanted: _Wanted, records: "list[Record]") -> "Archive":
-    """What this call did, and what earlier ones left: a sweep of thresholds for another table, say."""
+def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
+    """Return the runs of this call and of earlier ones, such as a sweep of thresholds for another table."""
     from sfao.reproduction.archive import Archive, read_runs
 
     failed = [record for record in records if record.status == "failed"]
-    known = [*failed, *read_runs(wanted.out / wanted.preset)]
-    return Archive(record for record in known if record.seed in wanted.seeds)
+    known = [*failed, *read_runs(request.out / request.preset)]
+    return Archive(record for record in known if record.seed in request.seeds)
 
 
-# -- Telling -------------------------------------------------------------------------------------------------
+# -- Output --------------------------------------------------------------------------------------------------
 
 
-def _leave_and_tell(wanted: _Wanted, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
+def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
     """Write every table as Markdown and JSON and every figure as SVG and PDF, and show them."""
-    tables = _leave_tables(wanted, _archive(wanted, records), shown)
-    figures = [path for name in wanted.figures for path in _leave_figure(wanted, name)]
+    tables = _write_tables(request, _read_archive(request, records), shown)
+    figures = [path for name in request.figures for path in _write_figure(request, name)]
     if as_json:
         say_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
     elif shown:
@@ -217,55 +217,55 @@ def _leave_and_tell(wanted: _Wanted, plan: "Plan", records: "list[Record]", show
             console().print(str(path), markup=False, soft_wrap=True)
 
 
-def _leave_tables(wanted: _Wanted, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
+def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
     from sfao.experiment.files import write_json, write_text
-    from sfao.reproduction.reproduced import reproduce as reproduced
-    from sfao.reproduction.views import as_json, as_markdown, show
+    from sfao.reproduction.formats import as_json, as_markdown, print_reproduction
+    from sfao.reproduction.reproduced_table import reproduce_table
 
     made, screen = [], console()
-    for number in wanted.tables:
-        one = reproduced(
+    for number in request.tables:
+        one = reproduce_table(
             number,
-            wanted.preset,
+            request.preset,
             archive,
-            asked=len(wanted.seeds),
-            fraction=wanted.fraction,
-            as_released=wanted.as_released,
+            asked=len(request.seeds),
+            fraction=request.fraction,
+            as_released=request.as_released,
         )
         if one.empty:
             continue
-        file = wanted.file(one.name)
+        file = request.file(one.name)
         write_json(file.with_name(f"{file.name}.json"), as_json(one))
         write_text(file.with_name(f"{file.name}.md"), as_markdown(one))
         made.append(as_json(one))
         if shown:
-            show(one, screen)
+            print_reproduction(one, screen)
             screen.print(f"{file}.md\n{file}.json\n", markup=False, soft_wrap=True)
     return made
 
 
-def _leave_figure(wanted: _Wanted, name: str) -> list[Path]:
+def _write_figure(request: _Request, name: str) -> list[Path]:
     from sfao.experiment.folder import finished_record
-    from sfao.reproduction.figures import leave_figure
+    from sfao.reproduction.paper_figures import write_figure
     from sfao.reproduction.protocol import figure_series
 
     folders = [
-        series.folder(wanted.out, seed, wanted.fraction)
-        for series in figure_series(name, wanted.preset)
-        for seed in wanted.seeds
+        series.folder(request.out, seed, request.fraction)
+        for series in figure_series(name, request.preset)
+        for seed in request.seeds
     ]
     finished = [folder for folder in folders if finished_record(folder) is not None]
-    return leave_figure(name, finished, wanted.file(name)) if finished else []
+    return write_figure(name, finished, request.file(name)) if finished else []
 
 
-def _say_absent(plan: "Plan", wanted: _Wanted) -> None:
-    """Loudly, on the error stream: which tables and rows will be missing, and the command that gets the data."""
+def _warn_of_absent(plan: "Plan", request: _Request) -> None:
+    """Name on the error stream the tables that will be incomplete, and the command that gets the data."""
     for dataset, message in plan.absent.items():
-        affected = [name for name in wanted.names if any(s.dataset == dataset for s in wanted.series_of(name))]
+        affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
         typer.echo(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}", err=True)
 
 
-def _tell_plan(plan: "Plan", as_json: bool) -> None:
+def _print_plan(plan: "Plan", as_json: bool) -> None:
     states = {str(folder): state for folder, state in plan.states.items()}
     if as_json:
         say_json({"runs": states, "absent": plan.absent})

@@ -73,13 +73,13 @@ def run(
         if as_json:
             say_json({**asdict(record), "ran": not skipped})
         elif not quiet:
-            show(record, folder, skipped)
+            print_record(record, folder, skipped)
     if record.status != "done":
         raise fail(f"the run {record.status}: {record.error}", FAILED)
 
 
 class StopSignals:
-    """Whether a signal asked to stop; a second one interrupts at once."""
+    """Remembers that a signal asked to stop; a second one interrupts at once."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -106,7 +106,7 @@ def stop_signals() -> Iterator[StopSignals]:
 
 @contextmanager
 def progress_bar(shown: bool) -> "Iterator[Reporter]":
-    """A bar over all steps: task, epoch, steps a second, loss, and how the gate decided."""
+    """Show a bar over all steps: task, epoch, steps per second, loss, and the decisions of the gate."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -135,8 +135,8 @@ def progress_bar(shown: bool) -> "Iterator[Reporter]":
         yield report
 
 
-def show(record: "Record", folder: Path, notices: Iterable[str] = ()) -> None:
-    """What to know first, the accuracy matrix, the metrics and where everything lies."""
+def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) -> None:
+    """Print the notices, the accuracy matrix, the metrics and the folder of a run."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""How commands speak: people get tables and progress, scripts get JSON, errors get one or two lines."""
+"""The output of commands: tables and progress for people, JSON for scripts, one or two lines for errors."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ def say_json(value: Any) -> None:
 
 
 def console() -> "Console":
-    """Where tables go; a file or a pipe has no width that they would have to keep to."""
+    """Return the console for tables; in a file or a pipe they are wider than most terminals."""
     from rich.console import Console
 
     screen = Console(highlight=False)
@@ -29,7 +29,7 @@ def console() -> "Console":
 
 
 def table(*headings: str) -> "Table":
-    """A plain table whose first column, the names, is never cut."""
+    """Return a plain table whose first column, the names, is never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -40,14 +40,14 @@ def table(*headings: str) -> "Table":
 
 
 def fail(message: str, code: int) -> typer.Exit:
-    """Say what is wrong on the error stream; the caller raises what this returns."""
+    """Print what is wrong on the error stream; the caller raises what this returns."""
     typer.echo(f"sfao: {message}", err=True)
     return typer.Exit(code)
 
 
 @contextmanager
 def spoken_errors(debug: bool) -> Iterator[None]:
-    """Turn what a user can mend into an exit code and a line; with `debug`, a traceback."""
+    """Turn errors that a user can fix into an exit code and a line; with `debug`, a traceback."""
     from sfao.data.errors import DataError
     from sfao.experiment.errors import ConfigError, FolderError, Interrupted
     from sfao.reports.errors import ReportError
@@ -58,7 +58,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         raise fail("interrupted; the state is saved, go on with the same command and --resume", INTERRUPTED) from None
     except KeyboardInterrupt:
         raise fail("interrupted", INTERRUPTED) from None
-    except (typer.Exit, BrokenPipeError):  # typer ends quietly when nobody reads on
+    except (typer.Exit, BrokenPipeError):  # typer ends quietly when the reader is gone
         raise
     except (ConfigError, FolderError, DataError, ReportError) as error:
         if debug:

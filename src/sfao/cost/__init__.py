@@ -1,1 +1,1 @@
-"""What a step costs: measured against SGD and the released code's loop, and predicted before anything runs."""
+"""The cost of a step: measured against SGD and the released code's loop, and predicted before anything runs."""

@@ -1,4 +1,4 @@
-"""A short look at this machine: what the gate takes for its calls and for its work, and what a step of SGD takes.
+"""A short calibration of this machine: the time of the gate's calls, of its work, and of a step of SGD.
 
 Real gates on layers made up for it. Layers of next to no work, as many as the model has, show what the calls cost; a
 layer as large as the model's largest shows how fast the work is done.
@@ -14,11 +14,10 @@ from torch import nn
 
 from sfao.cost.cases import Subject
 from sfao.cost.filling import fill_memory
-from sfao.cost.measuring import Effort, Step, timed, wait_for
+from sfao.cost.gate_work import Holding, Pace, Shapes, layer_work
+from sfao.cost.measuring import Effort, Step, time_steps, wait_for
 from sfao.cost.training import THRESHOLDS, Setting, training_step
-from sfao.cost.work import Holding, Pace, Shapes, layer_work
 from sfao.gating.layout import Layout, layouts
-from sfao.gating.storage import MEMORY_DTYPES, Storage
 from sfao.optim.gate import Gate
 
 #: Bytes of directions that a layer made up for this holds at most, and entries it works on at least.
@@ -37,9 +36,9 @@ class Calibration:
     extrapolated_from: int | None
     #: Of the gate: everything but the work, for as many layers as the model has.
     overhead_ms: float
-    #: How fast the work is done, by the kind of block that does it.
+    #: The speed of the work, one for each kind of block.
     paces: list[Pace]
-    #: What all this took.
+    #: Of the whole calibration.
     seconds: float
 
 
@@ -50,7 +49,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
     steps = {"overhead": gate_step(tiny, holding, setting.device)}
     samples = {}
     for kind, layout in _largest(layers, holding).items():
-        held = _affordable(layout, holding, kind)
+        held = _reduce_holding(layout, holding)
         large = shapes_of(layout)
         small = tiny_layer(large, held)
         samples[kind] = layer_work(large, held), layer_work(small, held)
@@ -58,7 +57,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
         steps[f"{kind} small"] = gate_step([small], held, setting.device)
     batches = _batches(of, setting)
     steps |= {f"batch {size}": step for size, step in batches.items()}
-    ms = {name: timing.ms for name, timing in timed(steps, EFFORT, setting.device).items()}
+    ms = {name: timing.ms for name, timing in time_steps(steps, EFFORT, setting.device).items()}
     paces = [
         Pace.through(kind, (more, ms[f"{kind} large"]), (less, ms[f"{kind} small"]))
         for kind, (more, less) in samples.items()
@@ -66,7 +65,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
     at_work = sum(pace.ms(layer_work(shapes, holding)) for shapes in tiny for pace in paces)
     sgd = {size: ms[f"batch {size}"] for size in batches}
     return Calibration(
-        sgd_ms=at_batch(sgd, setting.batch_size),
+        sgd_ms=extrapolate_time(sgd, setting.batch_size),
         extrapolated_from=None if setting.batch_size in sgd else max(sgd),
         overhead_ms=max(ms["overhead"] - at_work, 0.0),
         paces=paces,
@@ -75,7 +74,7 @@ def calibrate(of: Subject, layers: Sequence[Shapes], holding: Holding, setting: 
 
 
 def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) -> Step:
-    """A full gate on made-up layers, that projects their gradients."""
+    """Return a step of a full gate that projects the gradients of made-up layers."""
     generator = torch.Generator(device).manual_seed(0)
     groups = []
     for number, shapes in enumerate(layers):
@@ -86,10 +85,8 @@ def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) 
     gate = Gate(
         groups,
         capacity=holding.capacity,
-        storage=holding.storage,
-        rank=holding.rank,
-        memory_dtype=holding.memory_dtype,
         samples=holding.samples,
+        **holding.storage.options,
         accept_above=THRESHOLDS["project"]["accept_above"],
         discard_below=THRESHOLDS["project"]["discard_below"],
     )
@@ -103,50 +100,49 @@ def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) 
 
 
 def tiny_layer(shapes: Shapes, holding: Holding) -> list[tuple[int, ...]]:
-    """As many parameters of the same kinds, no larger than it takes for the directions not to span them."""
+    """Return as many parameters of the same kinds, just large enough that the directions do not span them."""
     size = sum(layout.size for layout in layouts(shapes))
     if holding.capacity >= size or holding.capacity * size <= FEW_ENTRIES:
         return list(shapes)
-    side = max(isqrt(holding.capacity) + 2, 2 * holding.rank + 2)
+    side = max(isqrt(holding.capacity) + 2, 2 * holding.storage.rank + 2)
     vector = side if any(len(shape) > 1 for shape in shapes) else side**2
     tiny: list[tuple[int, ...]] = [(side, side) if len(shape) > 1 else (vector,) for shape in shapes]
     return tiny if sum(layout.size for layout in layouts(tiny)) < size else list(shapes)
 
 
 def _largest(layers: Sequence[Shapes], holding: Holding) -> dict[str, Layout]:
-    """The largest matrix of each kind of block that there is, or one wide enough to be timed."""
+    """Return the largest matrix of each kind of block that there is, or one wide enough to be timed."""
     found: dict[str, Layout] = {}
     for layout in (layout for shapes in layers for layout in layouts(shapes)):
-        kind = Storage(holding.storage, holding.rank, holding.memory_dtype).make(layout).kind
+        kind = holding.storage.make(layout).kind
         if kind not in found or layout.size > found[kind].size:
             found[kind] = layout
-    return {kind: _widened(layout, -(-LEAST_ENTRIES // holding.capacity)) for kind, layout in found.items()}
+    return {kind: _widen(layout, -(-LEAST_ENTRIES // holding.capacity)) for kind, layout in found.items()}
 
 
-def _widened(layout: Layout, entries: int) -> Layout:
+def _widen(layout: Layout, entries: int) -> Layout:
     first, *others = layout.columns
     return Layout(layout.rows, (first * max(1, entries // layout.size), *others))
 
 
-def _affordable(layout: Layout, holding: Holding, kind: str) -> Holding:
-    """With fewer directions where rows would be many bytes, and as large a share of them sampled."""
-    a_direction = layout.size * MEMORY_DTYPES[holding.memory_dtype].itemsize
-    most = max(2, MOST_BYTES // a_direction)
-    if kind != "dense" or holding.capacity <= most:
+def _reduce_holding(layout: Layout, holding: Holding) -> Holding:
+    """Return a holding of fewer directions where rows would be many bytes, with as large a share of them sampled."""
+    most = max(2, MOST_BYTES // holding.storage.bytes_per_direction([layout]))
+    if holding.capacity <= most:
         return holding
     sampled = max(1, round(holding.samples * most / holding.capacity))
     return replace(holding, capacity=most, samples=min(sampled, most))
 
 
 def shapes_of(layout: Layout) -> list[tuple[int, ...]]:
-    """Parameters that are laid out so."""
+    """Return the shapes of parameters with this layout."""
     if layout.rows == 1:
         return [(columns,) for columns in layout.columns]
     return [(layout.rows,) if columns == 1 else (layout.rows, columns) for columns in layout.columns]
 
 
 def _batches(of: Subject, setting: Setting) -> dict[int, Step]:
-    """Steps of SGD by batch size: the one asked for or, where that takes too long, the two largest that do not."""
+    """Return steps of SGD by batch size: the given one or, where that takes too long, the two largest that do not."""
     model = of.build().to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     made: dict[int, Step] = {}
@@ -164,8 +160,8 @@ def _batches(of: Subject, setting: Setting) -> dict[int, Step]:
         size = min(2 * size, setting.batch_size)
 
 
-def at_batch(sgd: dict[int, float], batch_size: int) -> float:
-    """On the line through two batch sizes."""
+def extrapolate_time(sgd: dict[int, float], batch_size: int) -> float:
+    """Return the time at a batch size, on the line through two others."""
     if batch_size in sgd:
         return sgd[batch_size]
     (small, shorter), (large, longer) = sorted(sgd.items())

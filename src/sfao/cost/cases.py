@@ -1,4 +1,4 @@
-"""What is measured: models, ways to hold directions, and the cases that are timed beside one another."""
+"""The cases to measure: models, ways to hold directions, and groups of cases that are timed side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfao.cost.held import held_bytes
+from sfao.cost.memory_size import count_memory_bytes
+from sfao.gating.storage import STORAGES, Storage
 from sfao.models import MODELS, build_model
 from sfao.optim.layers import layer_groups
 
-#: What the gate is made to decide: always the same, or about half projections, a quarter of each of the others.
+#: Decisions that the gate is made to take: always the same, or about half projections, a quarter of each of the others.
 DECISIONS = ("project", "accept", "discard", "mix")
 #: The directions at which samples and decisions are varied, and at which models are compared.
 USUAL_DIRECTIONS = 200
@@ -28,11 +29,11 @@ class Subject:
 
     @property
     def has_images(self) -> bool:
-        """Whether it convolves, so that where the channels lie matters."""
+        """Tell whether the model convolves, so that the place of the channels matters."""
         return self.builder != "mlp"
 
     def outline(self) -> nn.Module:
-        """The model without its weights: layers and shapes, at no cost."""
+        """Return the model without its weights: layers and shapes, at no cost."""
         with torch.device("meta"):
             return MODELS[self.builder](self.input_shape, self.classes, **self.sizes)
 
@@ -50,16 +51,6 @@ WIDTHS = {f"mlp-{width}": Subject("mlp", (1, 28, 28), {"hidden": width}) for wid
 
 
 @dataclass(frozen=True)
-class Storage:
-    kind: str
-    rank: int
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"factored rank {self.rank}, {self.dtype}" if self.kind == "factored" else f"dense, {self.dtype}"
-
-
-@dataclass(frozen=True)
 class Case:
     """One thing to time; without a storage it is SGD (no directions) or the released code's loop."""
 
@@ -73,7 +64,7 @@ class Case:
     @property
     def name(self) -> str:
         if self.storage is not None:
-            return f"SFAO {self.storage}"
+            return f"SFAO {self.storage.form}, {self.storage.dtype}"
         return "released-code loop" if self.directions else "SGD"
 
 
@@ -87,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to vary. Directions, samples and decisions are varied one at a time, around the usual ones."""
+    """The settings to vary. Directions, samples and decisions are varied one at a time, around the usual ones."""
 
     models: tuple[str, ...]
     directions: tuple[int, ...] = (10, 50, 200, 1000)
@@ -105,23 +96,23 @@ class Sweep:
         return USUAL_DIRECTIONS if USUAL_DIRECTIONS in self.directions else self.directions[-1]
 
 
-def subject(model: str) -> Subject:
+def find_subject(model: str) -> Subject:
     return {**SUBJECTS, **WIDTHS}[model]
 
 
-def storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequence[str]) -> tuple[Storage, ...]:
-    """Every way to hold directions that these allow; rows have no rank."""
+def combine_storages(kinds: Sequence[str], ranks: Sequence[int], dtypes: Sequence[str]) -> tuple[Storage, ...]:
+    """Return every way to hold directions that these allow; dense rows have no rank."""
     made = [
         Storage(kind, rank, dtype)
         for kind in kinds
-        for rank in (ranks if kind == "factored" else (1,))
+        for rank in (ranks if STORAGES[kind].has_rank else (1,))
         for dtype in dtypes
     ]
     return tuple(dict.fromkeys(made))
 
 
-def plan(sweep: Sweep) -> tuple[list[Group], list[str]]:
-    """The groups to measure, and in words what is left out because it would hold too much."""
+def plan_groups(sweep: Sweep) -> tuple[list[Group], list[str]]:
+    """Return the groups to measure, and in words the cases left out because they would hold too much."""
     groups, left_out = [], []
     for model in sweep.models:
         for group in _groups(model, sweep):
@@ -138,12 +129,11 @@ def plan(sweep: Sweep) -> tuple[list[Group], list[str]]:
 
 
 def case_bytes(case: Case) -> int:
-    """What the directions of a case take."""
-    model = subject(case.model).outline()
+    """Return the bytes of the directions of a case."""
+    model = find_subject(case.model).outline()
     if case.storage is None:
         return case.directions * sum(parameter.nbytes for parameter in model.parameters())
-    storage = case.storage
-    return held_bytes(layer_groups(model), case.directions, storage.kind, storage.rank, storage.dtype).directions
+    return count_memory_bytes(layer_groups(model), case.directions, case.storage).directions
 
 
 def _groups(model: str, sweep: Sweep) -> list[Group]:

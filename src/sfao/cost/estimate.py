@@ -1,26 +1,27 @@
-"""What a full memory will hold, exactly, and what a step with it will take, about."""
+"""The exact size of a full memory, and an estimate of the time of a step with it."""
 
 from dataclasses import dataclass
 
 from sfao.cost.calibration import Calibration, calibrate
 from sfao.cost.cases import Subject
-from sfao.cost.held import held_bytes
+from sfao.cost.gate_work import Holding, layer_work
+from sfao.cost.memory_size import count_memory_bytes
 from sfao.cost.training import Setting
-from sfao.cost.work import Holding, layer_work
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import GateOptions
+from sfao.gating.storage import Storage
 from sfao.optim.layers import layer_groups
 from sfao.optim.planning import plan_options
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a gate that projects at every step, the most it can have to do, on top of a step of SGD."""
+    """The cost of a gate that projects at every step, which is the most it can do, on top of a step of SGD."""
 
     parameters: int
     layers: int
     holding: Holding
-    #: What a memory budget bought, in words.
+    #: The plan for a memory budget, in words.
     plan: str | None
     memory_bytes: int
     workspace_bytes: int
@@ -36,20 +37,19 @@ class Estimate:
         return self.step_ms / self.calibration.sgd_ms
 
 
-def chosen_holding(
+def choose_holding(
     of: Subject, options: GateOptions, memory_budget: str | int | None
 ) -> tuple[Holding, MemoryPlan | None]:
-    """How the directions will be held; a ValueError for an option that breaks its rule."""
+    """Return the way to hold the directions; raise a ValueError for an option that breaks its rule."""
     chosen, plan = plan_options(layer_groups(of.outline()), memory_budget, options)
-    names = ("capacity", "storage", "rank", "memory_dtype", "samples")
-    return Holding(**{name: chosen[name] for name in names}), plan
+    return Holding(chosen["capacity"], Storage.of(chosen), chosen["samples"]), plan
 
 
 def estimate(of: Subject, options: GateOptions, memory_budget: str | int | None, setting: Setting) -> Estimate:
-    """gate = overhead + work / pace, the work counted from the shapes of the layers (see `work.py`)."""
+    """Predict gate = overhead + work / pace, the work counted from the shapes of the layers (`gate_work.py`)."""
     groups = layer_groups(of.outline())
-    holding, plan = chosen_holding(of, options, memory_budget)
-    held = held_bytes(groups, holding.capacity, holding.storage, holding.rank, holding.memory_dtype)
+    holding, plan = choose_holding(of, options, memory_budget)
+    held = count_memory_bytes(groups, holding.capacity, holding.storage)
     layers = [[tuple(parameter.shape) for parameter in group["params"]] for group in groups]
     calibration = calibrate(of, layers, holding, setting)
     at_work = sum(pace.ms(layer_work(shapes, holding)) for shapes in layers for pace in calibration.paces)

@@ -1,4 +1,4 @@
-"""What the gate costs, drawn: against the directions held, and against the parameters of the model."""
+"""The figure of the gate's cost: against the directions held, and against the parameters of the model."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -20,9 +20,9 @@ MOST_MARKS = 6
 
 @rc_context(STYLE)
 def cost_figure(results: Results) -> Drawing | None:
-    """None when nothing was varied that could be drawn."""
+    """Draw the cost of the gate; None when nothing was varied that could be drawn."""
     gated = [row for row in results.rows if row.directions and row.group.endswith("directions")]
-    models = [model for model in dict.fromkeys(row.model for row in gated) if _varied(gated, model)]
+    models = [model for model in dict.fromkeys(row.model for row in gated) if _varies(gated, model)]
     usual = _most_common([row.directions for row in gated])
     beside = [row for row in gated if row.directions == usual]
     by_size = len({row.parameters for row in beside}) > 1
@@ -77,7 +77,7 @@ def _legend(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
     return list(shown.values()), list(shown)
 
 
-def _varied(rows: Sequence[Row], model: str) -> bool:
+def _varies(rows: Sequence[Row], model: str) -> bool:
     return len({row.directions for row in rows if row.model == model}) > 1
 
 
@@ -86,7 +86,7 @@ def _most_common(values: Sequence[int]) -> int:
 
 
 def _marks(values: Sequence[int]) -> list[float]:
-    """The values themselves where they are far enough apart, else round numbers about them."""
+    """Return the values themselves where they are far enough apart, else round numbers about them."""
     if all(large > 1.5 * small for small, large in pairwise(values)):
         return [float(value) for value in values]
     fine, coarse = (_round_numbers(digits, values[0] / 1.2, 1.2 * values[-1]) for digits in ((1, 2, 5), (1,)))

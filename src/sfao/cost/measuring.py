@@ -15,7 +15,7 @@ LONG = 0.3
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: so many turns for each step, or as many as fit into these seconds.
+    """The length of a measurement: a number of turns for each step, or as many as fit into these seconds.
 
     The steps of the warm-up do what only first steps do: build factors, compile, capture.
     """
@@ -29,7 +29,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds a step: the median, and the quartiles it lies between."""
+    """Milliseconds per step: the median, and the quartiles around it."""
 
     ms: float
     low_ms: float
@@ -37,11 +37,13 @@ class Timing:
     measurements: int
 
 
-def timed(
+def time_steps(
     steps: Mapping[str, Step], effort: Effort, device: torch.device, *, joined: bool = False
 ) -> dict[str, Timing]:
-    """What each step takes. In training, too, the step before was one of the same kind and left the caches as it
-    needs them, so the first of a turn is not counted; caches do not matter to steps that take long.
+    """Return the time of each step.
+
+    The first of a turn is not counted: in training, the step before is one of the same kind and leaves the caches as
+    the next one needs them. Caches do not matter to steps that take long.
 
     `joined`: one measurement is of all steps of a turn, as it is on a GPU, which is waited for before and after.
     """
@@ -63,14 +65,14 @@ def timed(
 
 
 def _warm_up(step: Step, count: int, device: torch.device) -> float:
-    """Seconds of the last of the first steps."""
+    """Take the first steps, and return the seconds of the last of them."""
     for _ in range(count - 1):
         _duration(step, 1, device)
     return _duration(step, 1, device)
 
 
 def _duration(step: Step, count: int, device: torch.device) -> float:
-    """Seconds a step, over so many."""
+    """Return the seconds per step, over `count` steps."""
     clock = _clock(device)
     wait_for(device)
     start = clock()
@@ -81,8 +83,9 @@ def _duration(step: Step, count: int, device: torch.device) -> float:
 
 
 def counts_cpu_time(device: torch.device) -> bool:
-    """Whether time is that of the processor: with one thread that is the time of the step on a quiet machine, and
-    what other processes take on a busy one is not counted.
+    """Tell whether time is that of the processor.
+
+    With one thread that is the time of the step on a quiet machine, and the time of other processes is not counted.
     """
     return device.type == "cpu" and torch.get_num_threads() == 1
 

@@ -1,4 +1,4 @@
-"""Measuring all groups of a sweep, and what comes out."""
+"""Measuring all groups of a sweep, and the results."""
 
 import gc
 import os
@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from sfao.cost.cases import Case, Group, Sweep, plan
-from sfao.cost.measuring import Effort, Timing, counts_cpu_time, timed
+from sfao.cost.cases import Case, Group, Sweep, plan_groups
+from sfao.cost.measuring import Effort, Timing, counts_cpu_time, time_steps
 from sfao.cost.training import Setting, Training
 from sfao.experiment.record import versions
+from sfao.gating.storage import STORAGES
 
-#: Hears what is being measured, how many groups are done, and of how many.
+#: Called with the title of a group, the number of groups done, and the number of all.
 Progress = Callable[[str, int, int], None]
 
 
@@ -33,14 +34,14 @@ class Row:
     #: Directions sampled at a step.
     samples: int | None
     decisions: str | None
-    #: How often what was decided, over all layers.
+    #: {decision: count}, over all layers.
     decided: dict[str, int]
     ms: float
     low_ms: float
     high_ms: float
     measurements: int
     times_sgd: float
-    #: What the step takes beyond SGD's.
+    #: The time beyond SGD's.
     gate_ms: float
     memory_bytes: int
     workspace_bytes: int
@@ -60,8 +61,8 @@ class Results:
 
 
 def measure(sweep: Sweep, setting: Setting, effort: Effort, progress: Progress = lambda *_: None) -> Results:
-    """Group after group: within one, all cases take turns."""
-    groups, left_out = plan(sweep)
+    """Measure group after group; within one, all cases take turns."""
+    groups, left_out = plan_groups(sweep)
     before = load()
     rows = []
     # Shapes stay as they are: let the fastest convolutions be found, for all alike.
@@ -85,7 +86,7 @@ def measure_group(group: Group, setting: Setting, effort: Effort) -> list[Row]:
     steps = {str(number): training.step for number, training in enumerate(trainings.values())}
     # Mixed decisions take different times: their median says nothing, that of their means over turns does.
     mixed = any(case.decisions == "mix" for case in group.cases)
-    timings = list(timed(steps, effort, setting.device, joined=mixed).values())
+    timings = list(time_steps(steps, effort, setting.device, joined=mixed).values())
     return [
         _row(group, case, training, timing, timings[0].ms)
         for (case, training), timing in zip(trainings.items(), timings, strict=True)
@@ -101,11 +102,11 @@ def _row(group: Group, case: Case, training: Training, timing: Timing, sgd_ms: f
         parameters=sum(parameter.numel() for parameter in training.model.parameters()),
         directions=case.directions,
         storage=held.kind if held else None,
-        rank=held.rank if held and held.kind == "factored" else None,
+        rank=held.rank if held and STORAGES[held.kind].has_rank else None,
         memory_dtype=held.dtype if held else None,
         samples=min(case.samples or case.directions, case.directions) if held else None,
         decisions=case.decisions if case.directions else None,
-        decided=training.decided,
+        decided=training.decision_counts,
         ms=timing.ms,
         low_ms=timing.low_ms,
         high_ms=timing.high_ms,
@@ -118,14 +119,14 @@ def _row(group: Group, case: Case, training: Training, timing: Timing, sgd_ms: f
 
 
 def release() -> None:
-    """Give back what a group held before the next one fills its memories."""
+    """Release what a group held before the next one fills its memories."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def load() -> float | None:
-    """Processes that want to run: above the number of cores, times are of a busy machine."""
+    """Return the number of processes that want to run: above that of the cores, the machine is busy."""
     return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sfao.cost.cases import Case, Storage, Subject, subject
+from sfao.cost.cases import Case, Subject, find_subject
 from sfao.cost.filling import fill_memory
 from sfao.cost.measuring import Step
 from sfao.cost.released import ReleasedLoop
+from sfao.gating.storage import Storage
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
 
@@ -34,13 +35,13 @@ BEFORE_CAPTURE = 4
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is trained while it is measured."""
+    """The way a model is trained while it is measured."""
 
     device: torch.device
     batch_size: int = 32
     channels_last: bool = False
     autocast: str | None = None
-    #: What is compiled: the model, the optimizer's step.
+    #: The parts that are compiled: the model, the optimizer's step.
     compile: tuple[str, ...] = ()
     #: Whether the whole step is captured as a CUDA graph and replayed.
     graph: bool = False
@@ -57,19 +58,19 @@ class Setting:
 
 
 class Training:
-    """What a case trains with; `step` is what is timed."""
+    """The model and the optimizer of a case; `step` is timed."""
 
     def __init__(self, case: Case, setting: Setting) -> None:
-        self.model = _placed(subject(case.model), setting)
+        self.model = _place_model(find_subject(case.model), setting)
         self.optimizer = _optimizer(case, self.model, setting.device)
         if "step" in setting.compile:
             self.optimizer.step = torch.compile(self.optimizer.step)  # type: ignore[method-assign, assignment]
-        self.step = training_step(self.model, self.optimizer, subject(case.model), setting)
+        self.step = training_step(self.model, self.optimizer, find_subject(case.model), setting)
         if case.decisions == "mix":
             self._project_once()
 
     def _project_once(self) -> None:
-        """What the first projection of a layer builds is not to be built while time is taken."""
+        """Take a step that projects: what the first projection of a layer builds must not be timed."""
         groups = self.optimizer.param_groups
         mixing = [{name: group[name] for name in THRESHOLDS["project"]} for group in groups]
         for group in groups:
@@ -87,8 +88,8 @@ class Training:
         return getattr(self.optimizer, "workspace_bytes", 0)
 
     @property
-    def decided(self) -> dict[str, int]:
-        """How often what was decided, over all layers."""
+    def decision_counts(self) -> dict[str, int]:
+        """{decision: count}, over all layers."""
         counts = self.optimizer.counts.values() if isinstance(self.optimizer, SFAO) else []
         names = ("accept", "project", "discard", "zero")
         return {name: total for name in names if (total := sum(of_layer[name] for of_layer in counts))}
@@ -97,7 +98,7 @@ class Training:
 def full_optimizer(
     model: nn.Module, directions: int, storage: Storage, samples: int | None, decisions: str, device: torch.device
 ) -> SFAO:
-    """An optimizer whose memory is full of random directions, and decides as it is told."""
+    """Return an optimizer whose memory is full of random directions, and which decides as given."""
     groups = layer_groups(model)
     sampled = directions if samples is None else samples
     for group in groups:
@@ -108,9 +109,7 @@ def full_optimizer(
         lr=1e-3,
         capacity=directions,
         samples=sampled,
-        storage=storage.kind,
-        rank=storage.rank,
-        memory_dtype=storage.dtype,
+        **storage.options,
     )
     for number, layer in enumerate(optimizer.gate.layers):
         fill_memory(layer.memory, directions, device, seed=number)
@@ -118,7 +117,7 @@ def full_optimizer(
 
 
 def mixing_thresholds(size: int, samples: int) -> dict[str, float]:
-    """Between which about half of the largest cosines lie, and a quarter on either side.
+    """Return thresholds with about half of the largest cosines between them, and a quarter on either side.
 
     The cosine of a gradient of `size` entries with a random direction is close to normal, of variance 1 / size;
     that the largest of k is below a bound has the k-th power of the probability of one.
@@ -160,22 +159,22 @@ class GraphedStep:
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
         if self._graph is None and self._calls == BEFORE_CAPTURE:
-            self._graph = self._captured()
+            self._graph = self._capture()
         if self._graph is not None:
             self._graph.replay()
         else:
-            self._before()
+            self._step_beside()
         self._calls += 1
 
-    def _before(self) -> None:
-        """Beside the stream that others are on, as capturing will be."""
+    def _step_beside(self) -> None:
+        """Take a step on a stream of its own, as capturing will do."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._optimizer.zero_grad()
             self._train(self._inputs, self._targets)
         torch.cuda.current_stream().wait_stream(self._stream)
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         self._optimizer.zero_grad()
         with torch.cuda.graph(graph):
@@ -202,7 +201,7 @@ def precision(setting: Setting) -> AbstractContextManager[object]:
     return torch.autocast(setting.device.type, dtype=AUTOCAST[setting.autocast], cache_enabled=not setting.graph)
 
 
-def _placed(of: Subject, setting: Setting) -> nn.Module:
+def _place_model(of: Subject, setting: Setting) -> nn.Module:
     model = of.build().to(setting.device)
     if setting.channels_last and of.has_images:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

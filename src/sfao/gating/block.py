@@ -132,6 +132,10 @@ class Block(ABC):
     """
 
     kind: ClassVar[str]
+    #: True if directions of several ranks can be held.
+    has_rank: ClassVar[bool]
+    #: The unit of what bounds the time of a product: bytes read, or operations.
+    work_unit: ClassVar[str]
 
     def __init__(self, layout: Layout, dtype: torch.dtype) -> None:
         self.layout = layout
@@ -148,11 +152,6 @@ class Block(ABC):
     @abstractmethod
     def make_like(cls, layout: Layout, tensors: Sequence[Tensor]) -> Self:
         """Return an empty block that can hold what another one held in `tensors`."""
-
-    @classmethod
-    @abstractmethod
-    def describe(cls, rank: int) -> str:
-        """Return the kind in words, with the rank if it has one."""
 
     @abstractmethod
     def slot_shapes(self) -> list[tuple[int, ...]]:
@@ -190,6 +189,11 @@ class Block(ABC):
     @abstractmethod
     def kernel_tensors(self) -> tuple[Tensor | None, list[Tensor]] | None:
         """Left factors and right factors, or no left and rows, as the kernels read them; None if they cannot."""
+
+    @property
+    @abstractmethod
+    def work_per_entry(self) -> int:
+        """Bytes read, or operations, for each entry of the layout in a product with one direction."""
 
     @property
     def bytes(self) -> int:

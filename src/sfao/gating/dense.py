@@ -14,6 +14,8 @@ CHUNK = 16384
 
 class DenseBlock(Block):
     kind = "dense"
+    has_rank = False
+    work_unit = "B"
 
     @classmethod
     def make(cls, layout: Layout, dtype: torch.dtype, rank: int) -> Block:
@@ -23,9 +25,9 @@ class DenseBlock(Block):
     def make_like(cls, layout: Layout, tensors: Sequence[Tensor]) -> "DenseBlock":
         return cls(layout, tensors[0].dtype)
 
-    @classmethod
-    def describe(cls, rank: int) -> str:
-        return cls.kind
+    @property
+    def work_per_entry(self) -> int:
+        return self.dtype.itemsize
 
     @property
     def kernel_tensors(self) -> tuple[None, list[Tensor]]:

@@ -17,6 +17,8 @@ class FactoredBlock(Block):
     """
 
     kind = "factored"
+    has_rank = True
+    work_unit = "FLOP"
 
     def __init__(self, layout: Layout, dtype: torch.dtype, rank: int) -> None:
         self.rank = rank
@@ -31,9 +33,9 @@ class FactoredBlock(Block):
     def make_like(cls, layout: Layout, tensors: Sequence[Tensor]) -> "FactoredBlock":
         return cls(layout, tensors[0].dtype, tensors[0].shape[1])
 
-    @classmethod
-    def describe(cls, rank: int) -> str:
-        return f"{cls.kind} rank {rank}"
+    @property
+    def work_per_entry(self) -> int:
+        return 2 * self.rank
 
     @property
     def kernel_tensors(self) -> tuple[Tensor, list[Tensor]]:

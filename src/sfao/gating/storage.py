@@ -42,8 +42,13 @@ class Storage:
         """Return the bytes that one direction of a layer with these layouts takes."""
         return sum(self.make(layout).bytes_per_direction for layout in layouts)
 
+    @property
+    def form(self) -> str:
+        """The kind in words, with the rank if it has one."""
+        return f"{self.kind} rank {self.rank}" if STORAGES[self.kind].has_rank else self.kind
+
     def __str__(self) -> str:
-        return f"{STORAGES[self.kind].describe(self.rank)} {self.dtype}"
+        return f"{self.form} {self.dtype}"
 
 
 #: The options that a storage is made of.

@@ -1,4 +1,4 @@
-"""From the records of many runs to one row a method, with what may be compared kept apart from what may not."""
+"""From the records of many runs to one row per method, in groups of runs that may be compared."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from sfao.experiment.record import Record
 from sfao.experiment.statistics import PairedTest, Spread, paired_test, spread
 
-#: The method whose rivals the baselines are, and the bound that stores all data and so is nobody's rival.
+#: The method that is compared with the baselines, and the bound: it stores all data and is not ranked.
 OURS, BOUND = "sfao", "joint"
 REFERENCE = "sgd"
 #: Settings that methods are expected to share: where they differ, it is not the methods alone that are compared.
@@ -32,7 +32,7 @@ class Row:
     times_sgd: float | None
     #: Against the best baseline; None for the baseline itself and for the bound.
     test: PairedTest | None
-    #: What did not end well, in words.
+    #: The number of runs that did not end well, in words.
     trouble: str
 
     @property
@@ -40,12 +40,12 @@ class Row:
         return self.method.split(" ")[0] == BOUND
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.done == self.asked > 0
 
 
 @dataclass(frozen=True)
-class Warned:
+class RunWarning:
     text: str
     #: {row: seeds}
     runs: dict[str, list[int]]
@@ -61,7 +61,7 @@ class Group:
     rows: list[Row]
     #: The best method by mean accuracy that is neither ours nor the bound; empty when there is none.
     baseline: str
-    warnings: list[Warned]
+    warnings: list[RunWarning]
     #: In which settings the methods differ beside their own options, in a line; empty when in none.
     uneven: str = ""
 
@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def notice(self) -> str:
-        """What keeps the groups apart; empty when there is one."""
+        """The reason why the groups are apart; empty when there is only one."""
         if len(self.groups) < 2:
             return ""
         return (
@@ -81,21 +81,21 @@ class Comparison:
         )
 
 
-def comparison(records: Iterable[Record]) -> Comparison:
-    """Groups and rows in the order in which their first records come."""
-    return Comparison([_group(members) for members in comparable_records(records)])
+def compare_records(records: Iterable[Record]) -> Comparison:
+    """Return groups and rows in the order in which their first records come."""
+    return Comparison([_group(members) for members in group_records(records)])
 
 
-def comparable_records(records: Iterable[Record]) -> list[list[Record]]:
-    """The records of each group, in the order of the groups."""
+def group_records(records: Iterable[Record]) -> list[list[Record]]:
+    """Return the records of each group, in the order of the groups."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
-        groups.setdefault(_comparable(record), []).append(record)
+        groups.setdefault(_group_key(record), []).append(record)
     return list(groups.values())
 
 
-def _comparable(record: Record) -> tuple[object, ...]:
-    """Equal for records whose numbers may be averaged or ranked."""
+def _group_key(record: Record) -> tuple[object, ...]:
+    """Return a key that is equal for records whose numbers may be averaged or ranked together."""
     data, config = record.data, record.config
     what = (record.benchmark, record.scenario, *map(config.get, ("tasks", "evaluate", "validation")), _fraction(record))
     return what + tuple(data.get(name) for name in ("name", "train", "test", "complete", "embedded"))
@@ -107,60 +107,60 @@ def _fraction(record: Record) -> float:
 
 
 def _group(records: list[Record]) -> Group:
-    named = records_by_row(records)
+    named = split_into_rows(records)
     done = {name: [record for record in own if record.status == "done"] for name, own in named.items()}
     accuracies = {name: _by_seed(own, "average_accuracy") for name, own in done.items() if own}
     whole = {name: values for name, values in accuracies.items() if len(values) == len(named[name])}
     # One lucky seed of a method that failed on the others is no rival while there is one that did not fail.
-    baseline = best_baseline(whole) or best_baseline(accuracies)
+    baseline = choose_baseline(whole) or choose_baseline(accuracies)
     return Group(
         title=_title(records[0]),
         caveat=_caveat(records[0]),
         rows=sorted((_row(name, own, done, baseline) for name, own in named.items()), key=lambda row: row.is_bound),
         baseline=baseline,
         warnings=_warnings(named),
-        uneven=_uneven(records),
+        uneven=_describe_differences(records),
     )
 
 
-def best_baseline(accuracies: dict[str, dict[int, float]]) -> str:
-    """The name with the highest mean, the first of equals; "" when there is none to choose from."""
-    rivals = {name: fmean(by_seed.values()) for name, by_seed in accuracies.items() if not _set_apart(name)}
+def choose_baseline(accuracies: dict[str, dict[int, float]]) -> str:
+    """Return the name with the highest mean, the first of equals; "" when there is none to choose from."""
+    rivals = {name: fmean(by_seed.values()) for name, by_seed in accuracies.items() if _is_baseline(name)}
     return max(rivals, key=lambda name: rivals[name], default="")
 
 
-def _set_apart(name: str) -> bool:
-    return name.split(" ")[0] in (OURS, BOUND)
+def _is_baseline(name: str) -> bool:
+    return name.split(" ")[0] not in (OURS, BOUND)
 
 
-def records_by_row(records: list[Record]) -> dict[str, list[Record]]:
-    """{row: its records}: a method run with different settings is as many rows, named by what differs."""
+def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
+    """Return {row: its records}: one row for each choice of settings of a method, named by what differs."""
     methods: dict[str, list[Record]] = {}
     for record in records:
         methods.setdefault(record.method, []).append(record)
     named: dict[str, list[Record]] = {}
     for method, own in methods.items():
-        settings = [flat_settings(record.config) for record in own]
+        settings = [flatten_settings(record.config) for record in own]
         varying = sorted(name for name in set().union(*settings) if len({s.get(name) for s in settings}) > 1)
         for record, values in zip(own, settings, strict=True):
             label = ", ".join(f"{name}={values.get(name)}" for name in varying)
             named.setdefault(f"{method} ({label})" if label else method, []).append(record)
-    return {name: _one_a_seed(own) for name, own in named.items()}
+    return {name: _keep_one_per_seed(own) for name, own in named.items()}
 
 
-def flat_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Dotted names and values as text, without the seed."""
+def flatten_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return {dotted name: value as text}, without the seed."""
     flat: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            flat |= flat_settings(value, f"{prefix}{name}.")
+            flat |= flatten_settings(value, f"{prefix}{name}.")
         elif prefix + name != "seed":
             flat[prefix + name] = str(value)
     return flat
 
 
-def _one_a_seed(records: list[Record]) -> list[Record]:
-    """A run that was done twice counts once, a done one before a failed one."""
+def _keep_one_per_seed(records: list[Record]) -> list[Record]:
+    """Count a run that was done twice once, and prefer one that is done to one that failed."""
     by_seed: dict[int, Record] = {}
     for record in sorted(records, key=lambda record: record.status != "done"):
         by_seed.setdefault(record.seed, record)
@@ -208,30 +208,30 @@ def _trouble(records: Sequence[Record]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items() if count)
 
 
-def _warnings(named: dict[str, list[Record]]) -> list[Warned]:
-    """Every warning once, with the runs that it concerns."""
+def _warnings(named: dict[str, list[Record]]) -> list[RunWarning]:
+    """Return every warning once, with the runs that it concerns."""
     found: dict[str, dict[str, list[int]]] = {}
     for name, records in named.items():
         for record in records:
             for text in record.warnings:
                 found.setdefault(text, {}).setdefault(name, []).append(record.seed)
-    return [Warned(text, runs) for text, runs in found.items()]
+    return [RunWarning(text, runs) for text, runs in found.items()]
 
 
-def _uneven(records: list[Record]) -> str:
+def _describe_differences(records: list[Record]) -> str:
     """`methods differ in epochs: 10 (ewc), 2 (sgd, sfao)`; empty when they differ in nothing that should be shared."""
     found: dict[str, dict[str, list[str]]] = {}
     for record in records:
-        for name, value in flat_settings(record.config).items():
+        for name, value in flatten_settings(record.config).items():
             if name.partition(".")[0] in SHARED:
                 methods = found.setdefault(name, {}).setdefault(value, [])
                 methods += [record.method] if record.method not in methods else []
-    differing = [f"{name}: {_values(methods)}" for name, methods in found.items() if not _alike(methods)]
+    differing = [f"{name}: {_values(methods)}" for name, methods in found.items() if not _are_alike(methods)]
     return f"methods differ in {'; '.join(differing)}" if differing else ""
 
 
-def _alike(methods: dict[str, list[str]]) -> bool:
-    """Whether every value is one that all have: the names of rows tell the values of a sweep."""
+def _are_alike(methods: dict[str, list[str]]) -> bool:
+    """Tell whether all methods have all values, as in a sweep, where the names of the rows tell them apart."""
     everyone = set().union(*methods.values())
     return all(set(names) == everyone for names in methods.values())
 

@@ -1,4 +1,4 @@
-"""What can be wrong with what a report is asked of."""
+"""The error of a report that cannot be made."""
 
 
 class ReportError(ValueError):

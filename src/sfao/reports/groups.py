@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfao.reports.comparison import Group, comparable_records, comparison, records_by_row
+from sfao.reports.comparison import Group, compare_records, group_records, split_into_rows
 from sfao.reports.errors import ReportError
 from sfao.reports.runs import LoadedRun
 
@@ -24,14 +24,14 @@ class RunGroup:
         return f"{start}-{self.slug}" if self.slug else start
 
 
-def grouped(runs: Sequence[LoadedRun]) -> list[RunGroup]:
-    """In the order of `comparison(records).groups`."""
+def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
+    """Return the groups in the order of `compare_records(records).groups`."""
     of_record = {id(run.record): run for run in runs}
     records = [run.record for run in runs]
     found = []
-    for group, members in zip(comparison(records).groups, comparable_records(records), strict=True):
+    for group, members in zip(compare_records(records).groups, group_records(records), strict=True):
         _check_tasks([of_record[id(record)] for record in members if record.status == "done"])
-        rows = records_by_row(members)
+        rows = split_into_rows(members)
         done = {
             row.method: [of_record[id(record)] for record in rows[row.method] if record.status == "done"]
             for row in group.rows
@@ -43,7 +43,7 @@ def grouped(runs: Sequence[LoadedRun]) -> list[RunGroup]:
 
 
 def _check_tasks(runs: Sequence[LoadedRun]) -> None:
-    """Runs of one benchmark and setting have as many tasks, unless somebody wrote in their records."""
+    """Check that the runs have as many tasks: runs of one benchmark and setting do, unless a record was edited."""
     for run in runs[1:]:
         counts = [len(each.record.accuracy_matrix) for each in (runs[0], run)]
         if counts[0] != counts[1]:
@@ -54,7 +54,7 @@ def _check_tasks(runs: Sequence[LoadedRun]) -> None:
 
 
 def _slugs(titles: list[str]) -> list[str]:
-    """The start of each title as a file name, numbered where that alone does not tell them apart."""
+    """Return the start of each title as a file name, numbered where that alone does not tell them apart."""
     if len(titles) < 2:
         return [""] * len(titles)
     starts = [re.sub(r"[^a-z0-9]+", "-", " ".join(title.split(" ")[:2]).lower()).strip("-") for title in titles]

@@ -14,7 +14,7 @@ from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
 from sfao.methods import METHODS
-from sfao.reports.comparison import BOUND, comparable_records
+from sfao.reports.comparison import BOUND, group_records
 from sfao.reports.errors import ReportError
 
 #: What is counted of every layer.
@@ -26,45 +26,45 @@ class LoadedRun:
     """A run that ended, well or not; `steps` are the lines of steps.jsonl."""
 
     folder: Path
-    #: Told apart from the other runs of a report by this.
+    #: Unique in a report.
     name: str
     record: Record
     steps: list[dict[str, Any]]
-    #: What is missing of it, in words; empty when nothing is.
+    #: A sentence on what is damaged or missing; empty when nothing is.
     notice: str = ""
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of its method."""
+        """The options of its method."""
         found = self.record.config.get("options")
         return found if isinstance(found, dict) else {}
 
 
 def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
-    """The runs that the folders are or hold, at any depth, each once, in an order to be read in.
+    """Return the runs that the folders are or hold, at any depth, each once, in reading order.
 
     A ReportError when a folder is not there or holds no finished run, or when a record is damaged. A damaged line of
     telemetry costs a run the steps from there on, and it says so.
     """
     found: dict[Path, None] = {}
     for folder in folders:
-        ended = [path.resolve() for path in _holding(_checked(folder)) if (path / RECORD).exists()]
+        ended = [path.resolve() for path in _find_runs(_check_folder(folder)) if (path / RECORD).exists()]
         if not ended:
             raise ReportError(f"`{folder}` must be or hold finished runs (folders with {RECORD}), found none")
         found |= dict.fromkeys(ended)
     root = _root(folders, list(found))
     named = {_name(folder, root): folder for folder in found}
-    return in_order([_load(named[name], name) for name in sorted(named, key=natural)])
+    return sort_runs([_load(named[name], name) for name in sorted(named, key=natural_order)])
 
 
-def unfinished_runs(folders: Sequence[Path]) -> list[Path]:
-    """The folders in which a run began and has not ended."""
-    begun = {path.resolve() for folder in folders for path in _holding(_checked(folder))}
+def find_unfinished_runs(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders in which a run began and has not ended."""
+    begun = {path.resolve() for folder in folders for path in _find_runs(_check_folder(folder))}
     return sorted(path for path in begun if not (path / RECORD).exists())
 
 
-def notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
-    """What the reader of a report must know of its runs beside their numbers."""
+def write_notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
+    """Return the sentences that a reader needs beside the numbers: what is damaged, missing or unfinished."""
     said: dict[str, list[str]] = {}
     for run in runs:
         if run.notice:
@@ -77,13 +77,13 @@ def notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few of them."""
+    """Return the first few names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def in_order(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
-    """What may be compared together, and there by method: sgd first, joint last, the others as they are listed."""
-    groups = comparable_records(run.record for run in runs)
+def sort_runs(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+    """Sort runs by what may be compared, then by method: sgd first, joint last, the others as they are listed."""
+    groups = group_records(run.record for run in runs)
     place = {id(record): number for number, records in enumerate(groups) for record in records}
     return sorted(runs, key=lambda run: (place[id(run.record)], _rank(run.record.method)))
 
@@ -93,22 +93,22 @@ def _rank(method: str) -> int:
     return known.index(method) if method in known else len(known) + (method == BOUND)
 
 
-def natural(text: str) -> list[tuple[int, str]]:
-    """A sort key in which sgd-2 comes before sgd-10."""
+def natural_order(text: str) -> list[tuple[int, str]]:
+    """Return a sort key in which sgd-2 comes before sgd-10."""
     return [(int(digits or 0), rest) for digits, rest in re.findall(r"(\d*)(\D*)", text)]
 
 
 # -- Finding -----------------------------------------------------------------------------------------------
 
 
-def _checked(folder: Path) -> Path:
+def _check_folder(folder: Path) -> Path:
     if not folder.is_dir():
         raise ReportError(f"`{folder}` must be a folder of runs, {'it is a file' if folder.exists() else 'none there'}")
     return folder
 
 
-def _holding(folder: Path) -> Iterator[Path]:
-    """Folders of runs, ended or begun; there is nothing to look for below an ended one, nor in hidden folders."""
+def _find_runs(folder: Path) -> Iterator[Path]:
+    """Yield the folders of runs, ended or begun; nothing is looked for below an ended one, or in hidden folders."""
     for place, folders, files in os.walk(folder):
         if RECORD in files or CONFIG in files:
             yield Path(place)
@@ -116,7 +116,7 @@ def _holding(folder: Path) -> Iterator[Path]:
 
 
 def _root(asked: Sequence[Path], found: Sequence[Path]) -> Path:
-    """What all names are relative to: the folder asked for, or what several have in common."""
+    """Return the folder that all names are relative to: the one given, or the parent that several share."""
     common = Path(os.path.commonpath([folder.resolve() for folder in asked]))
     return common.parent if common in found else common
 
@@ -140,20 +140,20 @@ def _load_record(folder: Path) -> Record:
 
 
 def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """The lines up to the first that cannot be read, and what to say of that one."""
+    """Return the lines up to the first that cannot be read, and a notice of that one."""
     if not path.exists():
         return [], f"it has no {STEPS}"
     steps: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            steps.append(_checked_step(json.loads(line)))
+            steps.append(_check_step(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError):
             return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
     return steps, ""
 
 
-def _checked_step(step: dict[str, Any]) -> dict[str, Any]:
-    """A step whose decisions and looks can be drawn; anything raised says that it cannot."""
+def _check_step(step: dict[str, Any]) -> dict[str, Any]:
+    """Return a step whose decisions and looks can be drawn; raise on any other."""
     for look in step["gate"].values():
         if not (abs(look["cosine"]) <= 1 and isfinite(look["kept"])):
             raise ValueError

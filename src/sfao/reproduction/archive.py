@@ -1,4 +1,4 @@
-"""Records by what was run: from folders of runs, or from files of one record a line kept in a repository."""
+"""Records by their settings: from folders of runs, or from files in a repository with one record per line."""
 
 import json
 from collections.abc import Iterable
@@ -13,28 +13,28 @@ from sfao.experiment.folder import finished_record
 from sfao.experiment.record import RECORD, Record, read_record
 from sfao.reproduction.protocol import Series
 
-#: What does not make a run another one: which seed it is of, and where it was done.
+#: Settings that do not make a run another one: its seed, and where it was done.
 APART = ("seed", "device")
-#: What a record says itself and once more in its settings.
+#: Fields of a record that its settings repeat.
 SAID_TWICE = ("benchmark", "scenario", "method", "seed")
-#: What a table tells of the machine.
+#: Versions that a table shows of the machine.
 VERSIONS = ("device", "machine", "torch", "sfao")
 
 
 class Archive:
-    """Finished runs, found by their settings: never by a name that could lie."""
+    """Finished runs, found by their settings: not by a name, which could be wrong."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._by_key: dict[str, dict[int, Record]] = {}
         for record in records:
-            self._by_key.setdefault(key(record.config), {})[record.seed] = record
+            self._by_key.setdefault(settings_key(record.config), {})[record.seed] = record
 
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 
     def of(self, series: Series, fraction: float = 1.0) -> list[Record]:
-        """The records of a series, by seed; those on a slice only when that slice is asked for."""
-        found = self._by_key.get(key(series.config(fraction=fraction).model_dump()), {})
+        """Return the records of a series, by seed; those on a slice only for that `fraction`."""
+        found = self._by_key.get(settings_key(series.config(fraction=fraction).model_dump()), {})
         return [found[seed] for seed in sorted(found)]
 
     @property
@@ -42,14 +42,16 @@ class Archive:
         return [record for by_seed in self._by_key.values() for record in by_seed.values()]
 
 
-def key(config: dict[str, Any]) -> str:
-    """Equal for runs of which only seed and device differ; settings that did not exist yet have their defaults."""
+def settings_key(config: dict[str, Any]) -> str:
+    """Return a key that only seed and device do not change; settings that did not exist yet have their defaults."""
     whole = make_config(config).model_dump()
+    if whole["momentum"] == 0:
+        del whole["momentum_form"]  # which form no momentum has makes no difference
     return json.dumps({name: value for name, value in whole.items() if name not in APART}, sort_keys=True)
 
 
 def read_runs(folder: Path) -> list[Record]:
-    """The finished runs under a folder; a FolderError that names a record which cannot be read."""
+    """Return the finished runs under a folder; raise a FolderError that names a record which cannot be read."""
     found = []
     for path in sorted(folder.rglob(RECORD)):
         record = finished_record(path.parent)
@@ -60,7 +62,7 @@ def read_runs(folder: Path) -> list[Record]:
 
 
 def read_lines(file: Path) -> list[Record]:
-    """The records of a file; a FolderError that names the line which is none."""
+    """Return the records of a file; raise a FolderError that names a line which is none."""
     records = []
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         with reraise_as(FolderError):
@@ -83,9 +85,9 @@ def _check(record: Record, where: str) -> None:
 def _check_settings(record: Record) -> None:
     settings = make_config(record.config)
     for name in SAID_TWICE:
-        known, told = getattr(settings, name), getattr(record, name)
-        if known != told:
-            raise ValueError(f"`{name}` must be that of `config`, {known!r}, got {told!r}")
+        known, found = getattr(settings, name), getattr(record, name)
+        if known != found:
+            raise ValueError(f"`{name}` must be that of `config`, {known!r}, got {found!r}")
 
 
 def _check_origin(record: Record) -> None:
@@ -97,14 +99,16 @@ def _check_origin(record: Record) -> None:
 
 
 def write_lines(file: Path, records: Iterable[Record]) -> None:
-    """One record a line, in an order that does not depend on when they were done."""
-    lines = sorted((record.method, key(record.config), record.seed, json.dumps(asdict(record))) for record in records)
+    """Write one record per line, in an order that does not depend on when they were done."""
+    lines = sorted(
+        (record.method, settings_key(record.config), record.seed, json.dumps(asdict(record))) for record in records
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, "".join(f"{line[-1]}\n" for line in lines))
 
 
 def collect(runs: Path, records: Path) -> list[Path]:
-    """Take the finished runs of `runs/PRESET/PLACE` into `records/PRESET/PLACE.jsonl`; returns the files written.
+    """Copy the finished runs of `runs/PRESET/PLACE` into `records/PRESET/PLACE.jsonl`; return the files written.
 
     A run that is there already is replaced; slices of the data are left where they are. Nothing is written unless all
     can be.
@@ -125,7 +129,7 @@ def collect(runs: Path, records: Path) -> list[Path]:
 
 
 def _check_same_data(file: Path, records: Iterable[Record]) -> None:
-    """What stands in one file stands in one table, and must be on the same data."""
+    """Check that the records of a file, which fill one table, are on the same data."""
     kinds = dict.fromkeys(f"{record.data['train']:,} training and {record.data['test']:,} test" for record in records)
     if len(kinds) > 1:
         raise FolderError(

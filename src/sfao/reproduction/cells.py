@@ -1,4 +1,4 @@
-"""One number of the paper beside ours: how far apart, and whether that is more than chance."""
+"""One number of the paper beside ours: the difference, and whether it is more than chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from sfao.reproduction.paper import PaperCell, stated_seeds
 
 #: How many standard errors, or standard deviations, still count as agreement.
 REACH = 2.0
-#: Half the last digit of the means of tables 1 to 7: nobody knows them better.
+#: Half the last digit of the means of tables 1 to 7: they are not known any better.
 PRINTED = 0.05
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What the paper prints and what our runs gave; either may be missing."""
+    """The number of the paper and that of our runs; either may be missing."""
 
     column: str
     paper: float | None = None
@@ -35,7 +35,7 @@ class Cell:
 
     @property
     def standard_error(self) -> float | None:
-        """Of the difference of the two means, the paper's over the seeds that it states."""
+        """The error of the difference of the two means, the paper's over the seeds that it states."""
         if self.paper_std is None or self.ours is None or self.ours.std is None:
             return None
         return sqrt(self.paper_std**2 / stated_seeds() + self.ours.std**2 / self.ours.n)
@@ -53,25 +53,30 @@ class Cell:
 
     @property
     def agrees(self) -> bool | None:
-        """Within two standard errors, or equal as printed; one run of the paper: within two of our deviations."""
+        """Tell whether the two are within two standard errors, or equal as printed; None when that cannot be said.
+
+        One run of the paper has to be within two of our standard deviations.
+        """
         if self.difference is None or self.tolerance is None:
             return None
         return abs(self.difference) <= self.tolerance
 
     @property
     def in_range(self) -> bool | None:
-        """Whether the paper's number lies between our smallest and our largest."""
+        """Tell whether the paper's number lies between our smallest and our largest."""
         if self.paper is None or self.lowest is None or self.highest is None:
             return None
         return self.lowest <= self.paper <= self.highest
 
 
-def beside(printed: PaperCell, values: Sequence[float], *, single: bool = False, exact: bool = False) -> Cell:
-    """A cell of the paper and what our runs gave for it."""
-    return cell(printed.column, values, printed.mean, printed.std, single=single, exact=exact)
+def compare_with_paper(
+    printed: PaperCell, values: Sequence[float], *, single: bool = False, exact: bool = False
+) -> Cell:
+    """Return a cell of the paper beside the values of our runs."""
+    return make_cell(printed.column, values, printed.mean, printed.std, single=single, exact=exact)
 
 
-def cell(
+def make_cell(
     column: str,
     values: Sequence[float],
     paper: float | None = None,

@@ -8,12 +8,14 @@ from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.record import Record
 from sfao.reports.figures import Drawing, as_picture
-from sfao.reproduction.archive import Archive, key, read_lines
-from sfao.reproduction.drawings import agreement, figure1, threshold_effect
+from sfao.reproduction.archive import Archive, read_lines, settings_key
+from sfao.reproduction.formats import as_markdown
+from sfao.reproduction.page_figures import draw_agreement, draw_figure1, draw_threshold_effect
 from sfao.reproduction.paper import paper_table, stated_seeds, table_numbers
 from sfao.reproduction.protocol import PRESETS, protocol
-from sfao.reproduction.reproduced import Reproduced, Row, reproduce
-from sfao.reproduction.views import as_markdown
+from sfao.reproduction.reproduced_table import ReproducedTable, Row, reproduce_table
+from sfao.tables import Column, Table
+from sfao.tables.markdown import render_grid
 
 #: Why there are no records, where that is known: `released: {table7: reason}`, beside the folders of records.
 REASONS = "missing.yaml"
@@ -43,26 +45,26 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Page:
-    """Markdown, and what it shows from the folder of figures: {file name: SVG}."""
+    """Markdown, and the figures that it shows: {file name: SVG}."""
 
     text: str
     figures: dict[str, str]
 
 
-def page(records: Path) -> Page:
-    """The page of `records/PRESET/*.jsonl`; a FolderError that names what cannot be read."""
+def make_page(records: Path) -> Page:
+    """Return the page of `records/PRESET/*.jsonl`; raise a FolderError that names what cannot be read."""
     if not records.is_dir():
         raise FolderError(f"`records` must be a folder that is there, got {records}")
     reasons = read_yaml(records / REASONS) if (records / REASONS).exists() else {}
     archives = {preset: _archive(records / preset) for preset in PRESETS}
     filled = {preset: list(_tables(preset, archive)) for preset, archive in archives.items()}
-    glance = [one for as_released in (False, True) if (one := agreement(filled["released"], as_released))]
+    glance = [one for as_released in (False, True) if (one := draw_agreement(filled["released"], as_released))]
     drawn = {preset: _drawings(preset, archive) for preset, archive in archives.items()}
     parts = [INTRODUCTION, _in_short([table for tables in filled.values() for table in tables], glance)]
     for preset, archive in archives.items():
         parts.append(f"## Preset {preset}\n\n{ABOUT[preset]}\n")
         tables = filled[preset]
-        parts += [f"### {drawing.title}\n\n{_shown(drawing)}" for drawing in drawn[preset]]
+        parts += [f"### {drawing.title}\n\n{_show_figure(drawing)}" for drawing in drawn[preset]]
         parts += [as_markdown(table, "###") for table in tables]
         parts.append(_missing(preset, {table.number for table in tables if not table.as_released}, reasons))
         parts.append(_unused(preset, archive))
@@ -73,10 +75,10 @@ def page(records: Path) -> Page:
 
 
 def _drawings(preset: str, archive: Archive) -> list[Drawing]:
-    return [drawing for draw in (threshold_effect, figure1) if (drawing := draw(preset, archive))]
+    return [drawing for draw in (draw_threshold_effect, draw_figure1) if (drawing := draw(preset, archive))]
 
 
-def _shown(drawing: Drawing) -> str:
+def _show_figure(drawing: Drawing) -> str:
     return f"![{drawing.alt}]({FIGURES}/{drawing.name}.svg)\n\n{drawing.caption}\n"
 
 
@@ -84,47 +86,68 @@ def _archive(folder: Path) -> Archive:
     return Archive(record for file in sorted(folder.glob("*.jsonl")) for record in read_lines(file))
 
 
-def _in_short(tables: list[Reproduced], glance: list[Drawing]) -> str:
+def _in_short(tables: list[ReproducedTable], glance: list[Drawing]) -> str:
     """The averages at a glance, and how many of the paper's cells agree with ours, row by row."""
     if not tables:
         return ""
     lines = [
         "## In short",
         "",
-        *map(_shown, glance),
+        *map(_show_figure, glance),
         "Cells of the paper within two standard errors of ours, or nearer than it prints (of one run: within two",
         "standard deviations; bytes and counts: equal), of those that our runs fill and a spread allows to judge.",
         "",
-        "| table | preset | agree | row by row |",
-        "|---|---|---:|---|",
+        render_grid(Table("", AGREEMENT_COLUMNS, tables)),
     ]
-    for table in tables:
-        # Beside a method's own row there are others of its name, to show what else the paper's could be.
-        rows = [row for row in table.rows if table.kind != "accuracy" or not row.remark]
-        judged = {_named(row): [cell.agrees for cell in row.cells if cell.agrees is not None] for row in rows}
-        judged = {name: found for name, found in judged.items() if found}
-        told = ", ".join(f"{name} {sum(found)} of {len(found)}" for name, found in judged.items()) or "one seed each"
-        agree = f"{sum(map(sum, judged.values()))} of {sum(map(len, judged.values()))}" if judged else ""
-        preset = f"{table.preset}, as released" if table.as_released else table.preset
-        lines.append(f"| {table.number}, {table.title} | {preset} | {agree} | {told} |")
     return "\n".join(lines) + "\n"
 
 
-def _named(row: Row) -> str:
+def _preset(table: ReproducedTable) -> str:
+    return f"{table.preset}, as released" if table.as_released else table.preset
+
+
+def _agreement(table: ReproducedTable) -> str:
+    """3 of 7, over all rows; empty where no cell can be judged."""
+    judged = _judge_rows(table).values()
+    return f"{sum(map(sum, judged))} of {sum(map(len, judged))}" if judged else ""
+
+
+def _agreement_by_row(table: ReproducedTable) -> str:
+    judged = _judge_rows(table)
+    return ", ".join(f"{name} {sum(found)} of {len(found)}" for name, found in judged.items()) or "one seed each"
+
+
+def _judge_rows(table: ReproducedTable) -> dict[str, list[bool]]:
+    """Return {row: for each cell that can be judged, whether it agrees}, of rows that have any."""
+    # Beside a method's own row there are others of its name, to show what else the paper's could be.
+    rows = [row for row in table.rows if table.kind != "accuracy" or not row.remark]
+    judged = {_row_name(row): [cell.agrees for cell in row.cells if cell.agrees is not None] for row in rows}
+    return {name: found for name, found in judged.items() if found}
+
+
+def _row_name(row: Row) -> str:
     return f"{row.name}, {row.remark.rstrip('.')}:" if row.remark else row.name
 
 
-def _tables(preset: str, archive: Archive) -> Iterable[Reproduced]:
+AGREEMENT_COLUMNS: tuple[Column[ReproducedTable], ...] = (
+    Column("table", lambda table: f"{table.number}, {table.title}"),
+    Column("preset", _preset),
+    Column("agree", _agreement, align="right"),
+    Column("row by row", _agreement_by_row),
+)
+
+
+def _tables(preset: str, archive: Archive) -> Iterable[ReproducedTable]:
     for number in table_numbers():
-        table = reproduce(number, preset, archive, asked=stated_seeds())
+        table = reproduce_table(number, preset, archive, asked=stated_seeds())
         if not table.empty:
             yield table
         if preset == "released" and _released_rows(number, archive):
-            yield reproduce(number, preset, archive, asked=stated_seeds(), as_released=True)
+            yield reproduce_table(number, preset, archive, asked=stated_seeds(), as_released=True)
 
 
 def _released_rows(number: int, archive: Archive) -> list[Record]:
-    """The records of rows that were run otherwise than all others, to follow the paper's."""
+    """Return the records of rows that were run under another protocol, to follow the paper's."""
     plain, released = (protocol(number, "released", as_released).cells for as_released in (False, True))
     return [record for place, series in released.items() if series != plain[place] for record in archive.of(series)]
 
@@ -143,13 +166,15 @@ def _missing(preset: str, there: set[int], reasons: dict[str, dict[str, str]]) -
 
 
 def _unused(preset: str, archive: Archive) -> str:
-    """Records that no table takes: of settings that have changed since."""
+    """A sentence on the records that no table uses: of settings that have changed since."""
     wanted = set()
     for number in table_numbers():
         for as_released in (False, True):
             runs = protocol(number, preset, as_released)
-            wanted |= {key(series.config().model_dump()) for series in (*runs.cells.values(), *runs.sweep.values())}
-    stale = [record for record in archive.records if key(record.config) not in wanted]
+            wanted |= {
+                settings_key(series.config().model_dump()) for series in (*runs.cells.values(), *runs.sweep.values())
+            }
+    stale = [record for record in archive.records if settings_key(record.config) not in wanted]
     if not stale:
         return ""
     listed = ", ".join(dict.fromkeys(f"{record.method} on {record.benchmark}" for record in stale))

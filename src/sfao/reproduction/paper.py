@@ -25,7 +25,7 @@ class PaperCell:
 class PaperTable:
     number: int
     title: str
-    #: accuracy (a column a task), memory, projections, average_accuracy or psm.
+    #: accuracy (one column per task), memory, projections, average_accuracy or psm.
     kind: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[PaperCell, ...]]
@@ -37,7 +37,7 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class SingleRun:
-    """What a notebook printed, once and without a seed."""
+    """The numbers that a notebook printed, once and without a seed."""
 
     average_accuracy: float
     forgetting: float
@@ -59,24 +59,24 @@ def paper_table(number: int) -> PaperTable:
 
 
 def stated_seeds() -> int:
-    """Over how many seeds the paper says its means are."""
+    """Return the number of seeds that the paper says its means are over."""
     count: int = _read()["seeds"]
     return count
 
 
 def average(number: int, row: str) -> float:
-    """The mean over the tasks of a row of tables 1 to 7; the paper prints no spread of it."""
+    """Return the mean over the tasks of a row of tables 1 to 7; the paper prints no spread of it."""
     return fmean(cell.mean for cell in paper_table(number).rows[row])
 
 
 def implied_forgetting(stream: str, column: str) -> float | None:
-    """F of the released code, from table 11: its PSM is (1 - F) / 2. None where that table has no such cell."""
+    """Return F of the released code from table 11, whose PSM is (1 - F) / 2; None where it has no such cell."""
     table = paper_table(11)
     return next((1 - 2 * cell.mean for cell in table.rows.get(stream, ()) if cell.column == column), None)
 
 
 def single_run(stream: str) -> SingleRun | None:
-    """What SFAO.ipynb printed for a stream, accepting above 0.80."""
+    """Return the numbers that SFAO.ipynb printed for a stream, accepting above 0.80; None without any."""
     found = _read()["single_runs"].get(stream)
     return SingleRun(*found) if found else None
 

@@ -1,4 +1,4 @@
-"""Which runs a table or a figure of the paper needs, under a preset."""
+"""The runs that a table or a figure of the paper needs, under a preset."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +12,7 @@ from sfao.streams.suite import BENCHMARKS
 
 PRESETS = ("paper", "released", "recommended")
 METHODS = {"SGD": "sgd", "EWC": "ewc", "SI": "si", "OGD": "ogd", "SFAO": "sfao"}
-#: What the paper sweeps, as its tables name the columns.
+#: The thresholds that the paper sweeps, by the columns of its tables.
 THRESHOLDS = {"SFAO 0.95": 0.95, "SFAO 0.90": 0.90, "SFAO 0.85": 0.85, "SFAO 0.80": 0.80}
 FIGURES = ("figure1", "figure2")
 
@@ -31,7 +31,7 @@ STREAMS: dict[str, tuple[str, Settings]] = {
     "Split TinyImageNet": ("split-tinyimagenet", ()),
 }
 
-#: The stream of the tables that have a column a task.
+#: The stream of the tables that have one column per task.
 STREAM_OF = {
     1: "Split MNIST",
     2: "Permuted MNIST (3)",
@@ -54,7 +54,7 @@ class Series:
     settings: Settings = ()
 
     def config(self, seed: int = 0, **how: Any) -> RunConfig:
-        """The configuration of a run; `how` are settings of the whole reproduction, such as device and fraction."""
+        """Return the configuration of a run; `how` are settings of all runs, such as device and fraction."""
         settings = {**dict(self.settings), **how}
         return configure(self.benchmark, self.method, seed=seed, preset=self.preset, settings=settings)
 
@@ -93,21 +93,21 @@ class Series:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What fills a table: {(row, column): series}; the column is "" where a series fills a whole row."""
+    """The series that fill a table: {(row, column): series}; the column is "" where one fills a whole row."""
 
     cells: dict[tuple[str, str], Series]
     #: {column of table 10: series}; shown where it has been run, never run for the sake of this table.
     sweep: dict[str, Series]
 
 
-def names() -> tuple[str, ...]:
-    """What can be asked for."""
+def list_names() -> tuple[str, ...]:
+    """Return the names of all tables and figures."""
     return (*(paper_table(number).name for number in table_numbers()), *FIGURES)
 
 
 @cache
 def protocol(table: int, preset: str, as_released: bool = False) -> Protocol:
-    """With `as_released`, each row of tables 1 to 7 is run as the paper's was; the others always are one protocol."""
+    """Return the series of a table; `as_released` runs each row of tables 1 to 7 as the paper's was produced."""
     printed = paper_table(table)
     if printed.kind == "accuracy":
         stream = STREAM_OF[table]
@@ -120,7 +120,7 @@ def protocol(table: int, preset: str, as_released: bool = False) -> Protocol:
 
 
 def figure_series(name: str, preset: str) -> list[Series]:
-    """Figure 1 is the forgetting of every method on Split MNIST, figure 2 the geometry of SFAO's updates."""
+    """Return the series of a figure: 1 shows all methods on Split MNIST, 2 the updates of SFAO."""
     methods = METHODS if name == "figure1" else {"SFAO": "sfao"}
     return [_on("Split MNIST", method, preset) for method in methods.values()]
 
@@ -149,7 +149,7 @@ def _on(stream: str, method: str, preset: str) -> Series:
 
 
 def _at(stream: str, preset: str, threshold: float) -> Series:
-    """SFAO at a threshold: the preset's own run where it is the preset's own threshold."""
+    """Return SFAO at a threshold: the preset's own run where it is the preset's own threshold."""
     own = _on(stream, "sfao", preset)
     if own.config().options["accept_above"] == threshold:
         return own

@@ -1,4 +1,4 @@
-"""Where the paper's rows come from, and what to run to get them the way they were got."""
+"""The origin of the paper's rows, and the settings that produce them again."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,7 +10,7 @@ import yaml
 
 @dataclass(frozen=True)
 class Provenance:
-    """What produced a row, in one sentence, and what that changes of the released preset (dotted names)."""
+    """The origin of a row in one sentence, and its changes to the released preset (dotted names)."""
 
     source: str
     settings: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The runs that tables need: what is there already, what is left to do, and what cannot be done here."""
+"""The runs that tables need: those that are done, those left to do, and those without data here."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,12 +24,12 @@ class Plan:
 
     done: list[Record] = field(default_factory=list)
     left: list[Job] = field(default_factory=list)
-    #: {dataset: what is missing and how to get it}
+    #: {dataset: message that says what is missing and how to get it}
     absent: dict[str, str] = field(default_factory=dict)
     #: {folder: done, unfinished, to do or no data}
     states: dict[Path, str] = field(default_factory=dict)
 
-    def can(self, series: Series) -> bool:
+    def has_data(self, series: Series) -> bool:
         return series.dataset not in self.absent
 
 
@@ -42,11 +42,14 @@ def plan_runs(
     fraction: float = 1.0,
     data_root: Path | None = None,
 ) -> Plan:
-    """What is there and what is not; a FolderError for a folder that holds something else. Nothing is written."""
+    """Find the runs that are done and those left; raise a FolderError for a folder that holds something else.
+
+    Nothing is written.
+    """
     if out.exists() and not out.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {out}")
     wanted = list(dict.fromkeys(series))
-    plan = Plan(absent=_absent(wanted, data_root))
+    plan = Plan(absent=_find_absent(wanted, data_root))
     for one in wanted:
         for seed in seeds:
             job = Job(one.config(seed, device=device, fraction=fraction), one.folder(out, seed, fraction))
@@ -56,7 +59,7 @@ def plan_runs(
     return plan
 
 
-def _absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
+def _find_absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
     absent = {}
     for dataset in dict.fromkeys(series.dataset for series in wanted):
         try:
@@ -67,11 +70,11 @@ def _absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
 
 
 def _sort(plan: Plan, series: Series, job: Job) -> None:
-    record = _finished(job)
+    record = _find_record(job)
     if record is not None:
         plan.done.append(record)
         plan.states[job.folder] = "done" if record.status == "done" else record.status
-    elif not plan.can(series):
+    elif not plan.has_data(series):
         plan.states[job.folder] = "no data"
     else:
         check_folder(job.folder, job.config, resume=True)
@@ -79,8 +82,8 @@ def _sort(plan: Plan, series: Series, job: Job) -> None:
         plan.left.append(job)
 
 
-def _finished(job: Job) -> Record | None:
-    """The record of a run that is done, on whatever device it was done."""
+def _find_record(job: Job) -> Record | None:
+    """Return the record of a run that is done, on any device; None when it is not."""
     record = finished_record(job.folder)
     if record is not None:
         device = read_yaml(job.folder / CONFIG).get("device") if (job.folder / CONFIG).exists() else None
@@ -90,7 +93,7 @@ def _finished(job: Job) -> Record | None:
 
 
 def _check_data(records: Sequence[Record], dataset: str, fraction: float, data_root: Path | None) -> None:
-    """Runs still to do must be on the data of those that are done."""
+    """Check that runs still to do will be on the data of those that are done."""
     if not records:
         return
     here = describe_dataset(slice_dataset(load_dataset(dataset, data_root), fraction))

@@ -13,15 +13,15 @@ from matplotlib.text import Text
 
 from sfao.experiment.record import Record
 from sfao.methods import METHODS
-from sfao.reports.figures import drawings
+from sfao.reports.figures import draw_figures
 from sfao.reports.figures.accuracy_matrices import accuracy_matrices
 from sfao.reports.figures.cosine_histogram import cosine_histogram
 from sfao.reports.figures.cost_accuracy import Point, cost_accuracy, pareto_front
-from sfao.reports.figures.decisions_over_time import decided, decisions_over_time
+from sfao.reports.figures.decisions_over_time import count_decisions, decisions_over_time
 from sfao.reports.figures.forgetting_curves import forgetting_curves, spread_out
-from sfao.reports.figures.gate_looks import looks
-from sfao.reports.figures.update_geometry import typical, update_geometry
-from sfao.reports.groups import grouped
+from sfao.reports.figures.gate_looks import collect_looks
+from sfao.reports.figures.update_geometry import pick_typical_step, update_geometry
+from sfao.reports.groups import group_runs
 from sfao.reports.runs import load_runs
 
 
@@ -58,24 +58,24 @@ def deep(run, layers):
 
 
 def test_a_group_gets_the_figures_that_it_has_data_for(runs, split):
-    assert [drawing.name.removesuffix("-split-mnist-5k-domain") for drawing in drawings(split)] == [
+    assert [drawing.name.removesuffix("-split-mnist-5k-domain") for drawing in draw_figures(split)] == [
         "cost-accuracy", "accuracy-matrices", "forgetting", "update-geometry", "decisions", "cosines",
     ]  # fmt: skip
-    (single,) = (group for group in grouped(runs) if group is not split and len(group.runs) == 1)
-    assert [drawing.name for drawing in drawings(single)] == [
+    (single,) = (group for group in group_runs(runs) if group is not split and len(group.runs) == 1)
+    assert [drawing.name for drawing in draw_figures(single)] == [
         "accuracy-matrices-permuted-mnist-5k-domain", "forgetting-permuted-mnist-5k-domain",
     ]  # fmt: skip
-    (alone,) = grouped([run for run in runs if run.name == "sgd-0"])
-    assert [drawing.name for drawing in drawings(alone)] == ["accuracy-matrices", "forgetting"]
+    (alone,) = group_runs([run for run in runs if run.name == "sgd-0"])
+    assert [drawing.name for drawing in draw_figures(alone)] == ["accuracy-matrices", "forgetting"]
 
 
 def test_without_a_run_that_is_done_there_is_nothing_to_draw(runs):
-    (group,) = grouped([run for run in runs if run.record.status == "diverged"])
-    assert drawings(group) == []
+    (group,) = group_runs([run for run in runs if run.record.status == "diverged"])
+    assert draw_figures(group) == []
 
 
 def test_every_figure_has_words(split):
-    for drawing in drawings(split):
+    for drawing in draw_figures(split):
         assert drawing.title
         assert drawing.caption.endswith(".")
         assert any(letter.isdigit() for letter in drawing.alt), drawing.name
@@ -130,7 +130,7 @@ def crowd(run, count):
 
 @pytest.mark.parametrize("count", [6, 14, 20])
 def test_labels_of_many_costs_cover_neither_points_nor_one_another(split, count):
-    (group,) = grouped(crowd(split.done["sfao"][0], count))
+    (group,) = group_runs(crowd(split.done["sfao"][0], count))
     figure = cost_accuracy(group).figure
     for ax in figure.axes:
         boxes = [Text.get_window_extent(text) for text in ax.texts]
@@ -151,7 +151,7 @@ def test_the_methods_of_the_laboratory_fit_under_their_names(split):
     for number, method in enumerate(METHODS):
         metrics = {**run.record.metrics, "average_accuracy": 0.8 + 0.004 * (number * 2 % count)}
         made += copies(run, 1, method=method, metrics=metrics, memory_bytes=10**number, seconds=10 + 5 * (number % 4))
-    (group,) = grouped(made)
+    (group,) = group_runs(made)
     figure = cost_accuracy(group).figure
     assert not figure.legends
     for ax in figure.axes:
@@ -163,7 +163,7 @@ def test_the_methods_of_the_laboratory_fit_under_their_names(split):
 def test_costs_that_are_all_zero_or_alike_have_an_axis_in_proportion(runs):
     alike = [run for run in runs if run.name in ("sgd-0", "sgd-1")]
     renamed = [replace(alike[1], record=Record(**{**vars(alike[1].record), "method": "joint"}))]
-    (group,) = grouped([alike[0], *renamed])
+    (group,) = group_runs([alike[0], *renamed])
     left, _ = cost_accuracy(group).figure.axes
     assert left.get_xscale() == "linear"
     assert [container[0].get_xdata()[0] for container in left.containers] == [0, 0]
@@ -171,8 +171,8 @@ def test_costs_that_are_all_zero_or_alike_have_an_axis_in_proportion(runs):
 
 def test_the_geometry_is_that_of_a_recorded_step(split):
     drawing = update_geometry(split)
-    found = [look for look in looks(split.done["sfao"]) if look.projected]
-    look = typical(found)
+    found = [look for look in collect_looks(split.done["sfao"]) if look.is_projected]
+    look = pick_typical_step(found)
     assert f"run {look.run.name}, step {look.step}, layer {look.layer}; of {len(found)} projected" in drawing.caption
     line = next(line for line in look.run.steps if line["step"] == look.step)
     assert line["gate"][look.layer] == {"cosine": look.cosine, "kept": look.kept}
@@ -192,7 +192,7 @@ def test_a_projection_that_is_not_exact_is_told(split):
     run = split.done["sfao"][0]
     for projection, told in (("span", False), ("sequential", True)):
         config = {**run.record.config, "options": {**run.options, "projection": projection}}
-        (group,) = grouped(copies(run, 1, config=config))
+        (group,) = group_runs(copies(run, 1, config=config))
         assert ("u and Pg are not exactly orthogonal" in update_geometry(group).caption) == told
 
 
@@ -200,7 +200,7 @@ def test_a_projection_that_is_not_exact_is_told(split):
 def test_the_geometry_can_be_drawn_of_any_step(split, cosine, kept):
     run = split.done["sfao"][0]
     steps = [{**run.steps[0], "gate": {"layer": {"cosine": cosine, "kept": kept}}}]
-    (group,) = grouped([replace(run, steps=steps)])
+    (group,) = group_runs([replace(run, steps=steps)])
     (ax,) = update_geometry(group).figure.axes
     low, high = ax.get_xlim()
     for text in ax.texts:
@@ -212,14 +212,14 @@ def test_the_geometry_can_be_drawn_of_any_step(split, cosine, kept):
 def test_a_step_that_was_not_projected_has_no_geometry(split):
     run = split.done["sfao"][0]
     gates = [{"a": {"cosine": 0.9, "kept": 1.0}}, {"a": {"cosine": -0.5, "kept": 0.0}}]
-    (group,) = grouped([replace(run, steps=[{**run.steps[0], "gate": gate} for gate in gates])])
+    (group,) = group_runs([replace(run, steps=[{**run.steps[0], "gate": gate} for gate in gates])])
     assert update_geometry(group) is None
 
 
 def test_decisions_over_time_add_up_to_the_counts(split):
     runs = split.done["sfao"]
     for layer in runs[0].record.decisions:
-        steps, counts = decided(runs, layer)
+        steps, counts = count_decisions(runs, layer)
         last = [run.steps[-1]["decisions"][layer] for run in runs]
         assert counts.sum(axis=0).tolist() == [
             sum(line[name] for line in last) for name in ("accept", "project", "discard", "zero")
@@ -232,9 +232,9 @@ def test_a_run_that_lost_its_steps_leaves_the_others_theirs(split):
     first, second = split.done["sfao"]
     layer = next(iter(first.record.decisions))
     for lost in (replace(second, steps=[]), replace(second, steps=second.steps[:1])):
-        (group,) = grouped([first, lost])
-        assert len(decided(group.done["sfao"], layer)[1]) == (len(lost.steps) or len(first.steps))
-        assert {drawing.name for drawing in drawings(group)} >= {"decisions", "cosines", "update-geometry"}
+        (group,) = group_runs([first, lost])
+        assert len(count_decisions(group.done["sfao"], layer)[1]) == (len(lost.steps) or len(first.steps))
+        assert {drawing.name for drawing in draw_figures(group)} >= {"decisions", "cosines", "update-geometry"}
 
 
 def test_runs_without_a_step_in_common_have_no_decisions_to_show(split):
@@ -249,7 +249,7 @@ def test_the_areas_of_decisions_are_shares_of_the_steps(split):
     gates = [(row, layer) for row in ("sfao",) for layer in split.done[row][0].record.decisions]
     assert titles(figure) == [f"{row} · {layer}" for row, layer in gates]
     for ax, (row, layer) in zip(figure.axes, gates, strict=True):
-        _, counts = decided(split.done[row], layer)
+        _, counts = count_decisions(split.done[row], layer)
         areas = [patch.get_data() for patch in ax.patches if isinstance(patch, StepPatch)]
         heights = np.array([area.values - area.baseline for area in areas]).T
         assert heights == pytest.approx(counts[:, :3] / counts.sum(axis=1, keepdims=True))
@@ -259,7 +259,7 @@ def test_the_histogram_counts_every_look_and_marks_the_thresholds(split):
     figure = cosine_histogram(split).figure
     runs = split.done["sfao"]
     for ax, layer in zip(figure.axes, runs[0].record.decisions, strict=True):
-        own = [look for look in looks(runs) if look.layer == layer]
+        own = [look for look in collect_looks(runs) if look.layer == layer]
         counted = {round(bar.get_x() + bar.get_width() / 2, 3): bar.get_height() * len(own) for bar in ax.patches}
         for middle, count in counted.items():
             inside = sum(middle - 0.025 - 1e-9 <= look.cosine < middle + 0.025 - 1e-9 for look in own)
@@ -276,8 +276,8 @@ def test_many_layers_and_methods_stay_readable(split):
     for number in range(30):
         config = {**run.record.config, "options": {**run.options, "accept_above": 0.5 + number / 100}}
         many += [deep(copy, 40) for copy in copies(run, 2, config=config)]
-    (group,) = grouped(many)
-    drawn = {drawing.name: drawing for drawing in drawings(group)}
+    (group,) = group_runs(many)
+    drawn = {drawing.name: drawing for drawing in draw_figures(group)}
     assert len(drawn) == 6
     assert "And 18 more methods, not shown." in drawn["accuracy-matrices"].caption
     assert "And 1188 more layers, not shown." in drawn["decisions"].caption
@@ -293,8 +293,8 @@ def test_streams_of_any_length_stay_readable(split, tasks):
     made = []
     for method in ("sgd", "sfao", "ewc", "si", "ogd", "gem", "agem"):
         made += copies(split.done["sfao"][0], 2, method=method, accuracy_matrix=matrix)
-    (group,) = grouped(made)
-    drawn = {drawing.name: drawing for drawing in drawings(group)}
+    (group,) = group_runs(made)
+    drawn = {drawing.name: drawing for drawing in draw_figures(group)}
     assert ("forgetting" in drawn) == (tasks > 1)
     for drawing in drawn.values():
         assert drawing.figure.get_figheight() < 9.5
@@ -309,19 +309,19 @@ def test_names_are_never_read_as_mathematics_or_markup(split, compared):
         {**line, **{key: {odd: line[key][first]} if line[key] else {} for key in ("gate", "decisions")}}
         for line in run.steps
     ]
-    (group,) = grouped([replace(run, steps=steps)])
+    (group,) = group_runs([replace(run, steps=steps)])
     assert titles(decisions_over_time(group).figure) == ["sfao · $\\frac{<b>&?"]
 
 
 def test_runs_without_steps_have_the_figures_of_their_records(split):
     bare = [replace(run, steps=[]) for runs in split.done.values() for run in runs]
-    (group,) = grouped(bare)
-    assert [drawing.name for drawing in drawings(group)] == ["cost-accuracy", "accuracy-matrices", "forgetting"]
+    (group,) = group_runs(bare)
+    assert [drawing.name for drawing in draw_figures(group)] == ["cost-accuracy", "accuracy-matrices", "forgetting"]
 
 
 def test_colours_of_methods_are_the_same_in_every_report(compared):
     def colours(folders):
-        (group,) = grouped(load_runs(folders))
+        (group,) = group_runs(load_runs(folders))
         left, _ = cost_accuracy(group).figure.axes
         return {text.get_text(): box[0].get_color() for text, box in zip(left.texts, left.containers, strict=True)}
 

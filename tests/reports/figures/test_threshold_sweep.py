@@ -2,11 +2,14 @@
 
 import pytest
 
-from sfao.reports.figures.threshold_sweep import Measured, threshold_sweep
+from sfao.reports.figures.threshold_sweep import Measurement, threshold_sweep
 
 
 def test_a_sweep_has_a_row_a_measure_a_column_a_benchmark_and_both_series():
-    paper, here = [Measured(0.9, 0.9), Measured(0.8, 0.91)], [Measured(0.8, 0.85, 0.01), Measured(0.9, 0.84, 0.02)]
+    paper, here = (
+        [Measurement(0.9, 0.9), Measurement(0.8, 0.91)],
+        [Measurement(0.8, 0.85, 0.01), Measurement(0.9, 0.84, 0.02)],
+    )
     drawing = threshold_sweep(
         {
             "accuracy": {"digits": {"paper": paper, "here": here}, "letters": {"here": here[:1]}},
@@ -30,4 +33,4 @@ def test_a_sweep_has_a_row_a_measure_a_column_a_benchmark_and_both_series():
 @pytest.mark.parametrize("series", [[], ["paper"], list("abcde")])
 def test_a_sweep_is_of_what_was_reported_and_something_measured(series):
     with pytest.raises(ValueError, match=f"`series` must be 2 to 4, .* got {len(series)}"):
-        threshold_sweep({"accuracy": {"digits": {name: [Measured(0.8, 0.5)] for name in series}}}, series)
+        threshold_sweep({"accuracy": {"digits": {name: [Measurement(0.8, 0.5)] for name in series}}}, series)

@@ -1,4 +1,4 @@
-"""Figures of runs: one file a figure, each a pure function to matplotlib objects that know of no screen."""
+"""Figures of runs: one file per figure, each a pure function that returns matplotlib objects without a screen."""
 
 from sfao.reports.figures.accuracy_matrices import accuracy_matrices
 from sfao.reports.figures.cosine_histogram import cosine_histogram
@@ -6,11 +6,11 @@ from sfao.reports.figures.cost_accuracy import cost_accuracy
 from sfao.reports.figures.decisions_over_time import decisions_over_time
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.forgetting_curves import forgetting_curves
-from sfao.reports.figures.formats import as_pdf, as_picture, as_svg, save_pdf
+from sfao.reports.figures.formats import as_pdf, as_picture, as_svg
 from sfao.reports.figures.update_geometry import update_geometry
 from sfao.reports.groups import RunGroup
 
-__all__ = ["Drawing", "as_pdf", "as_picture", "as_svg", "drawings", "save_pdf"]
+__all__ = ["Drawing", "as_pdf", "as_picture", "as_svg", "draw_figures"]
 
 #: From results to reasons.
 FIGURES = (
@@ -23,7 +23,7 @@ FIGURES = (
 )
 
 
-def drawings(group: RunGroup) -> list[Drawing]:
-    """Those that the runs of a group have data for."""
+def draw_figures(group: RunGroup) -> list[Drawing]:
+    """Return the figures that the runs of a group have data for."""
     made = (figure(group) for figure in FIGURES)
     return [drawing for drawing in made if drawing is not None]

@@ -20,10 +20,10 @@ from sfao.reports.figures.style import (
     WIDTH,
     and_more,
     columns_for,
-    limited,
     most_panels,
     panels,
-    shortened,
+    pick_evenly,
+    shorten,
 )
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
@@ -36,7 +36,7 @@ COLOURS = LinearSegmentedColormap.from_list("accuracy", RAMP)
 
 
 def mean_matrix(runs: list[LoadedRun]) -> NDArray[np.float64]:
-    """Over seeds; row t is after task t."""
+    """Return the mean over seeds; row t is after task t."""
     return np.asarray(np.mean([run.record.accuracy_matrix for run in runs], axis=0))
 
 
@@ -46,7 +46,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
     if not matrices:
         return None
     tasks = len(next(iter(matrices.values())))
-    shown = limited(list(matrices), most_panels(tasks))
+    shown = pick_evenly(list(matrices), most_panels(tasks))
     columns = columns_for(len(shown), tasks)
     side = WIDTH / columns - 0.25
     figure, axes = panels(len(shown), columns=columns, height=min(side, 2.6) + 0.45, share_x=True)
@@ -55,7 +55,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
     written = 72 * min(side, 2.6) / tasks >= ROOM
     for row, ax in zip(shown, axes, strict=True):
         _draw(ax, matrices[row], scale, written)
-        ax.set_title(shortened(row))
+        ax.set_title(shorten(row))
     if not written:
         bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=axes, shrink=0.6, aspect=30, pad=0.02)
         bar.outline.set_visible(False)
@@ -69,7 +69,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
             f"forgotten below it; above, before it was ever trained on.{and_more(len(matrices) - len(shown), 'method')}"
         ),
         alt="Accuracy of each task at the end: "
-        + "; ".join(f"{row} {_listed(matrices[row][-1])}" for row in shown)
+        + "; ".join(f"{row} {_list_numbers(matrices[row][-1])}" for row in shown)
         + ".",
         figure=figure,
     )
@@ -108,7 +108,7 @@ def _short(accuracy: float) -> str:
     return f"{accuracy:.2f}".removeprefix("0") if accuracy < 0.995 else "1"
 
 
-def _listed(accuracies: NDArray[np.float64]) -> str:
+def _list_numbers(accuracies: NDArray[np.float64]) -> str:
     if len(accuracies) > 10:
         return f"{accuracies.mean():.2f} on average, {accuracies.min():.2f} to {accuracies.max():.2f}"
     return ", ".join(f"{accuracy:.2f}" for accuracy in accuracies)

@@ -1,12 +1,12 @@
-"""Where the cosines lie that the gate decides by, and where its thresholds are."""
+"""Histograms of the cosines that the gate decides by, with its thresholds."""
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.gate_looks import Look, gated_rows, looks
-from sfao.reports.figures.style import INK, SMALL, STYLE, and_more, limited, method_colour, panels, title_of
+from sfao.reports.figures.gate_looks import Look, collect_looks, gated_rows
+from sfao.reports.figures.style import INK, SMALL, STYLE, and_more, method_colour, panels, pick_evenly, title_of
 from sfao.reports.groups import RunGroup
 
 MOST_PANELS = 9
@@ -17,13 +17,13 @@ THRESHOLDS = {"discard_below": "discard", "accept_above": "accept"}
 
 @rc_context(STYLE)
 def cosine_histogram(group: RunGroup) -> Drawing | None:
-    found = {row: looks(runs) for row, runs in gated_rows(group).items()}
+    found = {row: collect_looks(runs) for row, runs in gated_rows(group).items()}
     if not found:
         return None
     split = {(row, layer): own for row, all_of in found.items() for layer, own in _by_layer(all_of).items()}
     joint = len(split) > MOST_PANELS
     pooled = {(row, "all layers"): own for row, own in found.items()} if joint else split
-    shown = limited(list(pooled), MOST_PANELS)
+    shown = pick_evenly(list(pooled), MOST_PANELS)
     figure, axes = panels(len(shown), columns=min(3, len(shown)), height=1.9, share_x=True)
     for gate, ax in zip(shown, axes, strict=True):
         row, layer = gate
@@ -51,7 +51,7 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
 
 
 def thresholds(found: list[Look]) -> dict[str, float]:
-    """{option: value}, of those that any cosine can be beyond."""
+    """Return {option: value} of the thresholds that a cosine can be beyond."""
     options = {name: value for name, value in found[0].run.options.items() if isinstance(value, float)}
     return {name: float(options[name]) for name in THRESHOLDS if abs(options.get(name, 1.0)) < 1}
 

@@ -1,4 +1,4 @@
-"""What accuracy costs in memory and in time."""
+"""Accuracy against its cost in memory and in time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sfao.experiment.statistics import spread
 from sfao.reports.comparison import Row
-from sfao.reports.comparison_views import bytes_in_words
+from sfao.reports.comparison_columns import format_size
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.labels import place_labels
 from sfao.reports.figures.style import (
@@ -21,11 +21,11 @@ from sfao.reports.figures.style import (
     SMALL,
     STYLE,
     and_more,
-    limited,
     method_colour,
     method_marker,
     panels,
-    shortened,
+    pick_evenly,
+    shorten,
 )
 from sfao.reports.groups import RunGroup
 
@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a cost is written, and its round numbers, from fine to coarse."""
+    """The way to write a cost, and its round numbers, from fine to coarse."""
 
     in_words: Callable[[float], str]
     marks: Sequence[Sequence[float]]
@@ -55,15 +55,15 @@ class Scale:
 
 @rc_context(STYLE)
 def cost_accuracy(group: RunGroup) -> Drawing | None:
-    """None when there is one method alone, which is compared with nothing."""
+    """Draw accuracy against memory and time; None when there is only one method, and nothing to compare."""
     rows = [row for row in group.group.rows if row.done]
     if len(rows) < 2:
         return None
-    shown = limited(rows, MOST_POINTS)
+    shown = pick_evenly(rows, MOST_POINTS)
     memory = [_point(row, [float(run.record.memory_bytes) for run in group.done[row.method]]) for row in shown]
     time = [_point(row, [run.record.seconds for run in group.done[row.method]]) for row in shown]
     numbered = sum(len(row.method) for row in shown) > MOST_LETTERS
-    labels = [str(place + 1) if numbered else shortened(row.method, 22) for place, row in enumerate(shown)]
+    labels = [str(place + 1) if numbered else shorten(row.method, 22) for place, row in enumerate(shown)]
     figure, (left, right) = panels(2, columns=2, height=3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered)
     if numbered:
         _key(figure, shown, labels)
@@ -81,7 +81,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
             f"evaluation on the machine of the runs.{_bound(shown)}{and_more(len(rows) - len(shown), 'method')}"
         ),
         alt="; ".join(
-            f"{held.row}: accuracy {held.accuracy:.3f}, {bytes_in_words(held.cost)}, {_seconds(took.cost)}"
+            f"{held.row}: accuracy {held.accuracy:.3f}, {format_size(held.cost)}, {_seconds(took.cost)}"
             for held, took in zip(memory, time, strict=True)
         )
         + ".",
@@ -90,7 +90,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """From cheap to dear, each more accurate than all that cost no more; the bound, which keeps all data, apart."""
+    """Return the points from cheap to expensive, each more accurate than all that cost no more, without the bound."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
         if not point.is_bound and (not front or point.accuracy > front[-1].accuracy):
@@ -113,7 +113,7 @@ def _key(figure: Figure, rows: Sequence[Row], labels: Sequence[str]) -> None:
     handles = [
         Line2D([], [], color=method_colour(row.method), marker=method_marker(row.method), linestyle="none",
                markersize=5, markerfacecolor="none" if row.is_bound else method_colour(row.method),
-               label=f"{label}  {shortened(row.method, 34)}")
+               label=f"{label}  {shorten(row.method, 34)}")
         for label, row in zip(labels, rows, strict=True)
     ]  # fmt: skip
     figure.legend(handles=handles, loc="outside lower left", ncols=KEY_COLUMNS, frameon=False, fontsize=SMALL)
@@ -128,7 +128,7 @@ def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str]) ->
     for point in points:
         colour = method_colour(point.row)
         ax.errorbar(
-            at[point.row], point.accuracy, yerr=point.accuracy_std, xerr=_within(point, at[point.row]),
+            at[point.row], point.accuracy, yerr=point.accuracy_std, xerr=_clip_bar(point, at[point.row]),
             marker=method_marker(point.row), markersize=6, color=colour, elinewidth=0.9, linestyle="none",
             markerfacecolor="none" if point.is_bound else colour, zorder=3,
         )  # fmt: skip
@@ -148,13 +148,13 @@ def _stairs(front: Sequence[Point], at: dict[str, float]) -> list[tuple[float, f
     return corners
 
 
-def _within(point: Point, position: float) -> float:
-    """A bar that does not reach zero, which a logarithmic axis has not."""
+def _clip_bar(point: Point, position: float) -> float:
+    """Return a bar that does not reach zero, which a logarithmic axis does not have."""
     return min(point.cost_std, 0.9 * position) if point.cost else 0.0
 
 
 def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> list[float]:
-    """Where the costs lie on the axis: in proportion, or by their logarithm when they differ much.
+    """Place the costs on the axis: in proportion, or by their logarithm when they differ much.
 
     Zero has no logarithm, and gets a place of its own a decade before the smallest other cost.
     """
@@ -192,7 +192,7 @@ def _decades(*digits: int, every: int = 1) -> list[float]:
 
 
 BYTES = Scale(
-    lambda count: bytes_in_words(count).replace(".0 ", " "), [_decades(1, 2, 5), _decades(1), _decades(1, every=3)]
+    lambda count: format_size(count).replace(".0 ", " "), [_decades(1, 2, 5), _decades(1), _decades(1, every=3)]
 )
 _CLOCK = [count * unit for unit in (1.0, 60.0) for count in (1, 2, 5, 10, 20)]
 _DAYS = [3600.0 * count for count in (1, 2, 5, 10, 20, 50, 100, 200, 500)]

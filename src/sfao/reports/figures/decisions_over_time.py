@@ -1,4 +1,4 @@
-"""How the gate of each layer decided as training went on."""
+"""The decisions of the gate of each layer over the course of training."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.gate_looks import gated_rows, layers_of
-from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, limited, panels, title_of
+from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, panels, pick_evenly, title_of
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import DECISIONS, LoadedRun
 
@@ -24,13 +24,13 @@ MOST_STRETCHES = 60
 @rc_context(STYLE)
 def decisions_over_time(group: RunGroup) -> Drawing | None:
     gates = [(row, layer, runs) for row, runs in gated_rows(group).items() for layer in layers_of(runs)]
-    gates = [(row, layer, runs) for row, layer, runs in gates if len(decided(runs, layer)[1])]
+    gates = [(row, layer, runs) for row, layer, runs in gates if len(count_decisions(runs, layer)[1])]
     if not gates:
         return None
-    shown = limited(gates, MOST_PANELS)
+    shown = pick_evenly(gates, MOST_PANELS)
     figure, axes = panels(len(shown), columns=min(3, len(shown)), height=1.55 + 0.4 * (len(shown) <= 3), share_x=True)
     for (row, layer, runs), ax in zip(shown, axes, strict=True):
-        steps, counts = decided(runs, layer)
+        steps, counts = count_decisions(runs, layer)
         _draw(ax, steps, counts)
         _mark_tasks(ax, runs[0])
         ax.set_title(title_of(row, layer))
@@ -46,13 +46,13 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
             "there is nothing to compare with, and everything is accepted. Blank: the gradient was zero."
             + and_more(len(gates) - len(shown), "layer")
         ),
-        alt="Over the whole run: " + "; ".join(_told(*gate) for gate in shown) + ".",
+        alt="Over the whole run: " + "; ".join(_describe(*gate) for gate in shown) + ".",
         figure=figure,
     )
 
 
-def decided(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ends of stretches of steps, and in each how often the gate decided what: [stretch, decision].
+def count_decisions(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the ends of stretches of steps, and the counts of decisions in each: [stretch, decision].
 
     From differences of the counts so far, summed over runs; the last column is gradients that were zero. No stretches
     where the runs, damaged, have no step in common.
@@ -62,7 +62,7 @@ def decided(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.int64], N
     ]
     by_run = [counts for counts in by_run if counts]  # a run may have lost its telemetry
     common = sorted(set.intersection(*(set(counts) for counts in by_run)))
-    steps = np.array([0, *limited(common, MOST_STRETCHES)])
+    steps = np.array([0, *pick_evenly(common, MOST_STRETCHES)])
     names = DECISIONS
     totals = [[sum(counts[step][name] for counts in by_run) for name in names] for step in steps[1:].tolist()]
     return steps, np.diff(np.array([[0] * len(names), *totals], dtype=float), axis=0)
@@ -78,14 +78,14 @@ def _draw(ax: Axes, steps: NDArray[np.int64], counts: NDArray[np.float64]) -> No
 
 
 def _mark_tasks(ax: Axes, run: LoadedRun) -> None:
-    """Between the last line of a task and the first of the next."""
+    """Mark the places between the last line of a task and the first of the next."""
     for before, after in zip(run.steps, run.steps[1:], strict=False):
         if after["task"] != before["task"]:
             ax.axvline((before["step"] + after["step"]) / 2, color=ON_DARK, linewidth=1.0, linestyle=":")
 
 
-def _told(row: str, layer: str, runs: list[LoadedRun]) -> str:
-    totals = decided(runs, layer)[1].sum(axis=0)
+def _describe(row: str, layer: str, runs: list[LoadedRun]) -> str:
+    totals = count_decisions(runs, layer)[1].sum(axis=0)
     shares = totals / max(totals.sum(), 1)
     return f"{row}, layer {layer}: " + ", ".join(
         f"{name} {share:.0%}" for name, share in zip(COLOURS, shares, strict=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from sfao.reports.figures.style import legible
+from sfao.reports.figures.style import make_legible
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Drawing:
     def __post_init__(self) -> None:
         for text in self.figure.findobj(Text):
             if isinstance(text, Text):
-                text.set_text(legible(text.get_text()))
-        # Every drawing of a figure lays it out anew, from where the last one left it: the second time it would differ.
+                text.set_text(make_legible(text.get_text()))
+        # Each drawing of a figure lays it out again, from where the last one left it: the second would differ.
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")

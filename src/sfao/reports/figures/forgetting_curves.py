@@ -1,4 +1,4 @@
-"""How the accuracy of each task falls while later ones are learnt: a panel a method."""
+"""The fall of the accuracy of each task while later ones are learnt: one panel per method."""
 
 import numpy as np
 from matplotlib import rc_context
@@ -14,11 +14,11 @@ from sfao.reports.figures.style import (
     STYLE,
     and_more,
     columns_for,
-    limited,
     method_colour,
     most_panels,
     panels,
-    shortened,
+    pick_evenly,
+    shorten,
 )
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
@@ -32,19 +32,19 @@ TASK_COLOURS = LinearSegmentedColormap.from_list("tasks", ("#2c6fbb", "#6b8fa3",
 
 @rc_context(STYLE)
 def forgetting_curves(group: RunGroup) -> Drawing | None:
-    """None for streams of a single task, of which nothing can be forgotten."""
+    """Draw one panel per method; None for streams of a single task, where nothing can be forgotten."""
     rows = {row: runs for row, runs in group.done.items() if len(runs[0].record.accuracy_matrix) > 1}
     if not rows:
         return None
     tasks = len(next(iter(rows.values()))[0].record.accuracy_matrix)
-    shown = limited(list(rows), most_panels(tasks))
+    shown = pick_evenly(list(rows), most_panels(tasks))
     figure, axes = panels(len(shown), columns=columns_for(len(shown), tasks), height=1.9, share_x=True)
     lowest = min(float(np.nanmin(accuracies(rows[row]))) for row in shown)
     bottom, top = max(lowest - 0.05, -0.02), 1.03
     for row, ax in zip(shown, axes, strict=True):
         _draw(ax, accuracies(rows[row]), method_colour(row), gap=0.085 * (top - bottom))
         ax.set_ylim(bottom, top)
-        ax.set_title(shortened(row))
+        ax.set_title(shorten(row))
     figure.supxlabel("after task")
     figure.supylabel("accuracy")
     several = any(len(runs) > 1 for runs in rows.values())
@@ -66,7 +66,7 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
 
 
 def accuracies(runs: list[LoadedRun]) -> NDArray[np.float64]:
-    """[seed, after task, task]; not a number before the task was learnt."""
+    """Return [seed, after task, task]; not a number before the task was learnt."""
     found = np.array([run.record.accuracy_matrix for run in runs], dtype=float)
     after, task = np.indices(found.shape[1:])
     found[:, after < task] = np.nan
@@ -74,7 +74,7 @@ def accuracies(runs: list[LoadedRun]) -> NDArray[np.float64]:
 
 
 def spread_out(heights: dict[int, float], gap: float) -> dict[int, float]:
-    """The heights moved apart to at least the gap, in their order and no farther than they must."""
+    """Move heights apart to at least the gap, in their order and no farther than needed."""
     order = sorted(heights, key=lambda name: heights[name])
     room = gap * np.arange(len(order))
     # Least squares under h1 + gap <= h2, ...: without the gaps, that is a regression that never falls.
@@ -100,7 +100,7 @@ def _draw(ax: Axes, found: NDArray[np.float64], colour: str, gap: float) -> None
         )
     means = found.mean(axis=0)
     ax.plot(after, np.nanmean(means, axis=1), color=colour, alpha=0.35, linewidth=4, solid_capstyle="round", zorder=1)
-    ends = {task: float(means[-1, task]) for task in limited(range(tasks), MOST_NUMBERS)}
+    ends = {task: float(means[-1, task]) for task in pick_evenly(range(tasks), MOST_NUMBERS)}
     for task, height in spread_out(ends, gap).items():
         ax.annotate(str(task + 1), (tasks, height), (5, 0), textcoords="offset points", va="center", size=SMALL)
     ax.set_xticks(after[:: -(-tasks // 8)])

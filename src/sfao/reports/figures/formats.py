@@ -2,15 +2,13 @@
 
 import re
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
 
-from sfao.experiment.files import write_atomically
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.style import INK, MUTED, legible
+from sfao.reports.figures.style import INK, MUTED, make_legible
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 #: The page says what these are in daylight and in the dark.
@@ -25,11 +23,11 @@ _ALONE = (
 
 
 def as_svg(drawing: Drawing) -> str:
-    """An `<svg>` element that needs nothing outside itself, with text as text and ids that are its own.
+    """Return an `<svg>` element that needs nothing outside itself, with text as text and ids of its own.
 
     Styles are written as attributes, which a page with a strict Content-Security-Policy may hold.
     """
-    root = ElementTree.fromstring(_drawn(drawing, "svg"))
+    root = ElementTree.fromstring(_save(drawing, "svg"))
     _drop(root, {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"})
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
@@ -38,7 +36,7 @@ def as_svg(drawing: Drawing) -> str:
             element.text = None
         element.tail = None
     title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
-    title.text = legible(drawing.alt)
+    title.text = make_legible(drawing.alt)
     root.insert(0, title)
     root.attrib = {
         "xmlns": _SVG,
@@ -54,24 +52,18 @@ def as_svg(drawing: Drawing) -> str:
 
 
 def as_picture(drawing: Drawing) -> str:
-    """The same as a file of its own, which has its colours and its font without a page around it."""
+    """Return the same for a file of its own, with colours and font that need no page around it."""
     picture = as_svg(drawing).replace("var(--muted)", MUTED)
     return picture.replace("<title", f"<style>{_ALONE}</style><title", 1)
 
 
 def as_pdf(drawing: Drawing) -> bytes:
-    """In plain black ink."""
-    return _drawn(drawing, "pdf")
+    """Return a PDF in plain black ink."""
+    return _save(drawing, "pdf")
 
 
-def save_pdf(drawing: Drawing, folder: Path) -> Path:
-    path = folder / f"{drawing.name}.pdf"
-    write_atomically(path, as_pdf(drawing))
-    return path
-
-
-def _drawn(drawing: Drawing, form: str) -> bytes:
-    """Undated, and with ids that depend on the drawing alone."""
+def _save(drawing: Drawing, form: str) -> bytes:
+    """Return a file without a date, and with ids that depend on the drawing alone."""
     file = BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "Title": drawing.title}}
     # Type 42 fonts keep the text of a PDF searchable; some publishers refuse the default, type 3.
@@ -88,7 +80,7 @@ def _drop(root: ElementTree.Element, tags: set[str]) -> None:
 
 
 def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
-    """Without `style` and xlink; ids and references to them start with the prefix."""
+    """Return attributes without `style` and xlink; ids and references to them start with the prefix."""
     made: dict[str, str] = {}
     for name, value in found.items():
         if name == "style":
@@ -100,12 +92,12 @@ def _attributes(found: dict[str, str], prefix: str) -> dict[str, str]:
     if "href" in made:
         made["href"] = made["href"].replace("#", f"#{prefix}-", 1)
     return {
-        name: _COLOURS.get(value, _rounded(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
+        name: _COLOURS.get(value, _round(value.replace("url(#", f"url(#{prefix}-"))) for name, value in made.items()
     }
 
 
-def _rounded(value: str) -> str:
-    """Hundredths of a point are finer than any screen, and a quarter of the size."""
+def _round(value: str) -> str:
+    """Round to hundredths of a point: finer than any screen, and a quarter of the size."""
     return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
 
 

@@ -1,4 +1,4 @@
-"""What the gate left in steps.jsonl, put in the shape that figures need."""
+"""The decisions of the gate in steps.jsonl, in the shape that figures need."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Look:
     kept: float
 
     @property
-    def projected(self) -> bool:
+    def is_projected(self) -> bool:
         return ROUNDED < self.kept < 1 - ROUNDED
 
 
-def looks(runs: Iterable[LoadedRun]) -> list[Look]:
+def collect_looks(runs: Iterable[LoadedRun]) -> list[Look]:
     return [
         Look(run, line["step"], layer, look["cosine"], look["kept"])
         for run in runs
@@ -36,11 +36,11 @@ def looks(runs: Iterable[LoadedRun]) -> list[Look]:
 
 
 def gated_rows(group: RunGroup) -> dict[str, list[LoadedRun]]:
-    """The rows whose runs have a gate that decided anything, ours first."""
-    gated = {row: runs for row, runs in group.done.items() if looks(runs)}
+    """Return the rows whose runs have a gate that decided anything, ours first."""
+    gated = {row: runs for row, runs in group.done.items() if collect_looks(runs)}
     return dict(sorted(gated.items(), key=lambda item: item[0].split(" ")[0] != OURS))
 
 
 def layers_of(runs: Iterable[LoadedRun]) -> list[str]:
-    """In the order of the model."""
+    """Return the names of the layers in the order of the model."""
     return list(dict.fromkeys(layer for run in runs for line in run.steps for layer in line["decisions"]))

@@ -16,7 +16,7 @@ Spot = tuple[float, float, str, str]
 
 
 def _around(distance: float) -> list[Spot]:
-    """Spots at this distance, in all directions."""
+    """Return spots at this distance, in all directions."""
     across, up = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center", 1: "bottom"}
     return [(distance * x, distance * y, across[x], up[y]) for y in (1, 0, -1) for x in (1, 0, -1) if x or y]
 
@@ -95,7 +95,7 @@ def _label(ax: Axes, text: str, point: tuple[float, float], colour: str, spot: S
 
 
 def _along(corners: NDArray[np.float64]) -> list[Bbox]:
-    """The boxes of the pieces of a line that runs along the axes."""
+    """Return the boxes of the pieces of a line that runs along the axes."""
     return [Bbox([np.minimum(start, end) - 1, np.maximum(start, end) + 1]) for start, end in pairwise(corners)]
 
 

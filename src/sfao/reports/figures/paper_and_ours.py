@@ -1,4 +1,4 @@
-"""What a paper prints and what our runs gave, row by row."""
+"""The numbers of a paper beside those of our runs, row by row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, method_colour, panels, shortened
+from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, method_colour, panels, shorten
 
 #: Points across: the ring of the paper is still seen about a dot that lies in it.
 RING, DOT = 6.5, 3.5
@@ -29,7 +29,7 @@ class Pair:
 
     @property
     def ends(self) -> list[float]:
-        """What has to be in sight."""
+        """The values that have to be in sight."""
         spread = self.std or 0.0
         own = [] if self.ours is None else [self.ours - spread, self.ours + spread]
         return own if self.paper is None else [self.paper, *own]
@@ -39,12 +39,12 @@ class Pair:
 def paper_and_ours(
     tables: Mapping[str, Sequence[Pair]], *, name: str, title: str, axis: str, caption: str = ""
 ) -> Drawing:
-    """A panel a table, with the difference of every row at its right edge."""
+    """Draw one panel per table, with the difference of every row at its right edge."""
     rows = list(dict.fromkeys(pair.row for pairs in tables.values() for pair in pairs))
     figure, axes = panels(len(tables), columns=3, height=0.8 + 0.17 * len(rows))
     for ax, (heading, pairs) in zip(axes, tables.items(), strict=True):
         _draw(ax, {rows.index(pair.row): pair for pair in pairs})
-        ax.set_title(shortened(heading, 38))
+        ax.set_title(shorten(heading, 38))
     axes[0].set_ylim(len(rows) - 0.4, -0.6)
     axes[0].set_yticks(range(len(rows)), rows)
     keys = [
@@ -54,11 +54,11 @@ def paper_and_ours(
     ]
     figure.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False, fontsize=SMALL)
     figure.supxlabel(axis)
-    return Drawing(name, title, caption, _told(tables, axis), figure)
+    return Drawing(name, title, caption, _describe(tables, axis), figure)
 
 
 def _draw(ax: Axes, at: Mapping[int, Pair]) -> None:
-    """One artist a kind: a picture of many tables must stay small."""
+    """Draw with one artist per kind of mark: a picture of many tables must stay small."""
     colours = {height: method_colour(pair.method) for height, pair in at.items()}
     theirs = {height: pair.paper for height, pair in at.items() if pair.paper is not None}
     ours = {height: pair.ours for height, pair in at.items() if pair.ours is not None}
@@ -91,17 +91,17 @@ def _draw(ax: Axes, at: Mapping[int, Pair]) -> None:
 
 
 def _limits(ends: Sequence[float]) -> tuple[float, float]:
-    """All of them, with some room, and no less than the narrowest panel."""
+    """Return limits around all values, with some room, and no less than the narrowest panel."""
     low, high = min(ends, default=0.0), max(ends, default=100.0)
     half = max(0.56 * (high - low), NARROWEST / 2)
     return (low + high) / 2 - half, (low + high) / 2 + half
 
 
-def _told(tables: Mapping[str, Sequence[Pair]], axis: str) -> str:
-    lines = [f"{heading}: {', '.join(map(_pair_told, pairs))}" for heading, pairs in tables.items()]
+def _describe(tables: Mapping[str, Sequence[Pair]], axis: str) -> str:
+    lines = [f"{heading}: {', '.join(map(_describe_pair, pairs))}" for heading, pairs in tables.items()]
     return f"Paper and ours, {axis}. {'; '.join(lines)}."
 
 
-def _pair_told(pair: Pair) -> str:
+def _describe_pair(pair: Pair) -> str:
     paper, ours = ("none" if value is None else f"{value:.1f}" for value in (pair.paper, pair.ours))
     return f"{pair.row} {paper} and {ours}" + (f" ± {pair.std:.1f}" if pair.std is not None else "")

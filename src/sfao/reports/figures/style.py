@@ -1,4 +1,4 @@
-"""What all figures share: size, ink, colours that colour-blind readers can tell apart, and rows of panels."""
+"""The shared look of all figures: size, ink, colours that colour-blind readers can tell apart, rows of panels."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ TEXT, SMALL = 8.0, 7.0
 
 #: Text and axes; grid lines and asides. In a page these become the page's own colours (see formats.py).
 INK, MUTED = "#000000", "#6f7071"
-#: Text upon a coloured cell, which stays as it is when the page turns dark.
+#: Text on a coloured cell, which stays as it is when the page turns dark.
 ON_LIGHT, ON_DARK = "#101010", "#ffffff"
 
 #: Of middling lightness, to be seen on white and on black; after Okabe and Ito, each with a mark of its own.
@@ -69,7 +69,7 @@ Item = TypeVar("Item")
 
 
 def method_colour(row: str) -> str:
-    """Of a row's method: the same in every figure."""
+    """Return the colour of a row's method: the same in every figure."""
     return METHOD_COLOURS.get(row.split(" ")[0], OTHER)[0]
 
 
@@ -80,7 +80,7 @@ def method_marker(row: str) -> str:
 def panels(
     count: int, *, columns: int, height: float, share_x: bool = False, share_y: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` axes in rows of at most `columns`, each `height` inches high."""
+    """Return a figure of `count` axes in rows of at most `columns`, each `height` inches high."""
     columns = min(columns, count)
     rows = -(-count // columns)
     # Some room at the edges: a page may write in a wider font than the one measured with.
@@ -96,12 +96,12 @@ def panels(
 
 
 def most_panels(tasks: int) -> int:
-    """How many panels of tasks x tasks numbers can be read side by side, and sent in a page."""
+    """Return the number of panels of tasks x tasks numbers that can be read side by side, and sent in a page."""
     return max(2, min(12, 2500 // tasks**2))
 
 
-def limited(items: Sequence[Item], most: int) -> list[Item]:
-    """As many as fit, evenly taken from first to last."""
+def pick_evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most `most` items, evenly spaced from first to last."""
     if len(items) <= most:
         return list(items)
     return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
@@ -113,23 +113,23 @@ def and_more(left_out: int, what: str) -> str:
 
 
 def columns_for(count: int, tasks: int) -> int:
-    """Of panels of tasks x tasks numbers, in rows that are full where that can be."""
+    """Return the number of columns for panels of tasks x tasks numbers, in full rows where possible."""
     widest = 4 if tasks <= 10 else 3
     return min(count, 3 if count in (5, 6, 9) else widest)
 
 
 def title_of(row: str, layer: str) -> str:
-    """On one line when a third of the width has room for it."""
-    line = f"{shortened(row, 32)} · {shortened(layer, 32)}"
-    return line if len(line) <= 32 else f"{shortened(row, 32)}\n{shortened(layer, 32)}"
+    """Return a title on one line where a third of the width has room for it."""
+    line = f"{shorten(row, 32)} · {shorten(layer, 32)}"
+    return line if len(line) <= 32 else f"{shorten(row, 32)}\n{shorten(layer, 32)}"
 
 
-def legible(text: str) -> str:
-    """Without what neither a font nor XML has: folders, and records that were edited, may hold the oddest names."""
+def make_legible(text: str) -> str:
+    """Replace what neither a font nor XML has: folders, and records that were edited, may hold any name."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
-def shortened(text: str, most: int = 26) -> str:
-    """The names of rows hold the settings in which they differ; the end tells them apart as well as the start."""
-    text = legible(text.replace("options.", "").replace("\n", " "))
+def shorten(text: str, most: int = 26) -> str:
+    """Return the start and the end of a name: both tell rows apart, which are named by their settings."""
+    text = make_legible(text.replace("options.", "").replace("\n", " "))
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"

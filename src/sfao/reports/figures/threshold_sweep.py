@@ -1,4 +1,4 @@
-"""What a threshold does: what a paper reports and what was measured here, a panel for every benchmark and measure."""
+"""The effect of a threshold, in a paper and in our runs: one panel for every benchmark and measure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, panels, shortened
+from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, panels, shorten
 
 Line = Literal["-", "--", ":", "-."]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """The mean over runs at a threshold, and their standard deviation where there is one."""
 
     threshold: float
@@ -39,7 +39,7 @@ class _Look:
 
 
 #: {benchmark: {series: its points}}
-Panels = Mapping[str, Mapping[str, Sequence[Measured]]]
+Panels = Mapping[str, Mapping[str, Sequence[Measurement]]]
 
 #: The first is hollow: what was reported.
 _LOOKS = (
@@ -62,7 +62,7 @@ def threshold_sweep(
     threshold: str = "accept above",
     caption: str = "",
 ) -> Drawing:
-    """A row of panels a measure, a column a benchmark, with error bars where there is a standard deviation.
+    """Draw one row of panels per measure, one column per benchmark, with error bars where there is a deviation.
 
     The first of the series is what was reported, the others what was measured; a panel has those that it has points of.
     """
@@ -79,15 +79,15 @@ def threshold_sweep(
         for ax, benchmark in zip(row, benchmarks, strict=True):
             _draw(ax, own.get(benchmark, {}), looks, step)
             if number == 0:
-                ax.set_title(shortened(benchmark))
+                ax.set_title(shorten(benchmark))
     _mark_thresholds(axes, measures)
     handles = [look.key(label) for label, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), frameon=False, fontsize=SMALL)
     figure.supxlabel(threshold)
-    return Drawing(name, title, caption, _told(measures, threshold), figure)
+    return Drawing(name, title, caption, _describe(measures, threshold), figure)
 
 
-def _draw(ax: Axes, own: Mapping[str, Sequence[Measured]], looks: Mapping[str, _Look], step: float) -> None:
+def _draw(ax: Axes, own: Mapping[str, Sequence[Measurement]], looks: Mapping[str, _Look], step: float) -> None:
     for number, (label, look) in enumerate(looks.items()):
         points = sorted(own.get(label, ()), key=lambda point: point.threshold)
         if points:
@@ -104,7 +104,7 @@ def _draw(ax: Axes, own: Mapping[str, Sequence[Measured]], looks: Mapping[str, _
 
 
 def _mark_thresholds(axes: Sequence[Axes], measures: Mapping[str, Panels]) -> None:
-    """The same of all panels, which share this axis."""
+    """Mark the thresholds of all panels, which share this axis."""
     shown = _thresholds(measures)
     gap = _gap(shown)
     digits = max(len(f"{value:g}".partition(".")[2]) for value in shown)
@@ -118,21 +118,21 @@ def _thresholds(measures: Mapping[str, Panels]) -> list[float]:
 
 
 def _gap(thresholds: Sequence[float]) -> float:
-    """The smallest distance of two of them."""
+    """Return the smallest distance of two thresholds."""
     return min((after - before for before, after in pairwise(thresholds)), default=0.05)
 
 
-def _told(measures: Mapping[str, Panels], threshold: str) -> str:
+def _describe(measures: Mapping[str, Panels], threshold: str) -> str:
     shown = _thresholds(measures)
     lines = [
         f"{benchmark}, {measure}: "
-        + ", ".join(f"{label} {_series_told(points, shown)}" for label, points in own.items() if points)
+        + ", ".join(f"{label} {_describe_series(points, shown)}" for label, points in own.items() if points)
         for measure, panels_of in measures.items()
         for benchmark, own in panels_of.items()
     ]
     return f"Where the threshold ({threshold}) is {', '.join(f'{at:g}' for at in shown)}. {'; '.join(lines)}."
 
 
-def _series_told(points: Sequence[Measured], thresholds: Sequence[float]) -> str:
+def _describe_series(points: Sequence[Measurement], thresholds: Sequence[float]) -> str:
     means = {point.threshold: f"{point.mean:.3f}" for point in points}
     return " ".join(means.get(threshold, "none") for threshold in thresholds)

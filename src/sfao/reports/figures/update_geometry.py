@@ -1,4 +1,4 @@
-"""What projecting does to a gradient, drawn from one real step."""
+"""The effect of projecting on a gradient, drawn from one real step."""
 
 from math import acos, cos, degrees, radians, sin, sqrt
 from statistics import median
@@ -9,29 +9,29 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Arc
 
 from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.gate_looks import Look, gated_rows, looks
+from sfao.reports.figures.gate_looks import Look, collect_looks, gated_rows
 from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, WIDTH, method_colour, panels
 from sfao.reports.groups import RunGroup
 
 
 @rc_context(STYLE)
 def update_geometry(group: RunGroup) -> Drawing | None:
-    """None when no step was projected."""
+    """Draw a typical step; None when no step was projected."""
     for row, runs in gated_rows(group).items():
-        projected = [look for look in looks(runs) if look.projected]
+        projected = [look for look in collect_looks(runs) if look.is_projected]
         if projected:
-            return _drawing(group, row, typical(projected), len(projected))
+            return _drawing(group, row, pick_typical_step(projected), len(projected))
     return None
 
 
-def typical(found: list[Look]) -> Look:
-    """The step nearest to the median of both numbers; the first of equals."""
+def pick_typical_step(found: list[Look]) -> Look:
+    """Return the step nearest to the median of both numbers; the first of equals."""
     cosine, kept = median(look.cosine for look in found), median(look.kept for look in found)
     return min(found, key=lambda look: (look.cosine - cosine) ** 2 + (look.kept - kept) ** 2)
 
 
 def in_plane(look: Look) -> float:
-    """The part along Pg of the nearest direction b, which lies in the span: cos(g, b) / |Pg|."""
+    """Return the part along Pg of the nearest direction b, which lies in the span: cos(g, b) / |Pg|."""
     return max(-1.0, min(1.0, look.cosine / sqrt(1 - look.kept**2)))
 
 
@@ -69,12 +69,12 @@ def _draw(ax: Axes, look: Look, lost: float, part: float, colour: str, left: flo
     ax.axhline(0, color=MUTED, linewidth=0.6, zorder=0)
     ax.plot((lost, lost), (0, kept), color=MUTED, linewidth=0.7, linestyle=(0, (3, 2)))
     ax.plot((0, lost), (kept, kept), color=MUTED, linewidth=0.7, linestyle=(0, (3, 2)))
-    # b and Pg lie upon each other: the one below the line, the other on it.
+    # b and Pg lie on each other: the one below the line, the other on it.
     _arrow(ax, (0, -0.035), (part, -0.035), "#7a5fc0")
     _arrow(ax, (0, 0), (lost, 0), MUTED)
     _arrow(ax, (0, 0), (lost, kept), INK)
     _arrow(ax, (0, 0), (0, kept), colour)
-    flat = kept < 0.2  # then the labels of g and u would lie upon that of Pg
+    flat = kept < 0.2  # then the labels of g and u would lie on that of Pg
     below = "top" if flat else "bottom"
     angle = degrees(acos(lost))
     if not flat:

@@ -1,4 +1,4 @@
-"""What the page says of each group of comparable runs, before it is HTML."""
+"""The contents of the page for each group of comparable runs, before they are HTML."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,13 @@ from markupsafe import Markup
 
 from sfao.experiment.record import Record
 from sfao.gating.decision import Decision
-from sfao.reports.comparison import Group
-from sfao.reports.comparison_views import concerned, reading_notes
+from sfao.reports.comparison import Group, Row
+from sfao.reports.comparison_notes import list_runs, write_reading_notes
 from sfao.reports.groups import RunGroup
-from sfao.reports.page.settings import Differences, differences, seeds_in_words, set_up
-from sfao.reports.page.tables import Table, result_table, runs_table
+from sfao.reports.page.settings import Differences, collect_settings, describe_seeds, find_differences
+from sfao.reports.page.tables import make_result_table, make_runs_table
 from sfao.reports.runs import LoadedRun
+from sfao.tables import Table
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,17 @@ class RunDetails:
 class Section:
     anchor: str
     title: str
-    #: What the numbers must not be taken for.
+    #: A sentence where the numbers are not of the whole data set.
     caveat: str
     lead: str
     facts: list[tuple[str, str]]
-    results: Table
+    results: Table[Row]
     notes: list[str]
     warnings: list[tuple[str, str]]
     #: (run, how it ended, why) of those that did not end well.
     troubles: list[tuple[str, str, str]]
     pictures: Sequence[Picture]
-    runs: Table
+    runs: Table[LoadedRun]
     differences: Differences
     details: list[RunDetails]
 
@@ -64,9 +65,9 @@ class Opening:
     version: str
 
 
-def opening(runs: Sequence[LoadedRun], sections: Sequence[Section]) -> Opening:
-    benchmarks = listed(dict.fromkeys(run.record.benchmark for run in runs))
-    lead = f"{counted(len(runs), 'run')} of {counted(len({run.record.method for run in runs}), 'method')}."
+def make_opening(runs: Sequence[LoadedRun], sections: Sequence[Section]) -> Opening:
+    benchmarks = join_names(dict.fromkeys(run.record.benchmark for run in runs))
+    lead = f"{format_count(len(runs), 'run')} of {format_count(len({run.record.method for run in runs}), 'method')}."
     if len(sections) > 1:
         lead += (
             f" They fall into {len(sections)} groups that differ in benchmark, scenario or data: nothing is averaged or"
@@ -75,20 +76,20 @@ def opening(runs: Sequence[LoadedRun], sections: Sequence[Section]) -> Opening:
     return Opening(benchmarks, lead, version("sfao"))
 
 
-def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Section:
-    differing = differences(group.runs)
+def make_section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Section:
+    differing = find_differences(group.runs)
     return Section(
         anchor=anchor,
         title=group.group.title,
         caveat=group.group.caveat,
         lead=_lead(group),
         facts=_facts(group.runs),
-        results=result_table(group.group),
-        notes=reading_notes(group.group),
+        results=make_result_table(group.group),
+        notes=write_reading_notes(group.group),
         warnings=_warnings(group.group),
         troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
         pictures=pictures,
-        runs=runs_table(group.runs),
+        runs=make_runs_table(group.group, group.runs),
         differences=differing,
         details=[_details(run, differing) for run in group.runs],
     )
@@ -96,16 +97,16 @@ def section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Sectio
 
 def _warnings(group: Group) -> list[tuple[str, str]]:
     uneven = [("settings", group.uneven)] if group.uneven else []
-    return uneven + [(concerned(warned), warned.text) for warned in group.warnings]
+    return uneven + [(list_runs(warned), warned.text) for warned in group.warnings]
 
 
 def _lead(group: RunGroup) -> str:
-    methods = listed(row.method for row in group.group.rows)
+    methods = join_names(row.method for row in group.group.rows)
     counts = {row.asked for row in group.group.rows}
     if len(counts) == 1:
-        seeds = counted(counts.pop(), "seed") + (" each" if len(group.group.rows) > 1 else "")
+        seeds = format_count(counts.pop(), "seed") + (" each" if len(group.group.rows) > 1 else "")
     else:
-        seeds = f"{min(counts)} to {counted(max(counts), 'seed')} each"
+        seeds = f"{min(counts)} to {format_count(max(counts), 'seed')} each"
     return f"{methods}; {seeds}."
 
 
@@ -114,19 +115,19 @@ def _facts(runs: Sequence[LoadedRun]) -> list[tuple[str, str]]:
     found = [
         ("Benchmark", f"{first.benchmark}, {first.scenario} scenario{_tasks(runs)}"),
         ("Data", _data(first)),
-        ("Model", listed(dict.fromkeys(_model(run.record) for run in runs))),
-        ("Seeds", seeds_in_words({run.record.seed for run in runs})),
+        ("Model", join_names(dict.fromkeys(_model(run.record) for run in runs))),
+        ("Seeds", describe_seeds({run.record.seed for run in runs})),
         ("Runs", _endings(runs)),
         ("Ended", _period(runs)),
-        ("Device", listed(dict.fromkeys(run.record.versions.get("device", "") for run in runs))),
+        ("Device", join_names(dict.fromkeys(run.record.versions.get("device", "") for run in runs))),
     ]
     return [(name, value) for name, value in found if value]
 
 
 def _tasks(runs: Sequence[LoadedRun]) -> str:
-    """As many as were evaluated by a run that came so far."""
+    """The number of tasks, from a run that evaluated them."""
     counts = [len(run.record.accuracy_matrix[0]) for run in runs if run.record.accuracy_matrix]
-    return f", {counted(counts[0], 'task')}" if counts else ""
+    return f", {format_count(counts[0], 'task')}" if counts else ""
 
 
 def _data(record: Record) -> str:
@@ -150,7 +151,7 @@ def _endings(runs: Sequence[LoadedRun]) -> str:
 
 
 def _period(runs: Sequence[LoadedRun]) -> str:
-    """From the first to the last that ended; empty when no record has a date."""
+    """The time from the first to the last run that ended; empty when no record has a date."""
     stamps = sorted(datetime.fromisoformat(run.record.finished) for run in runs if run.record.finished)
     if not stamps:
         return ""
@@ -184,7 +185,7 @@ def _details(run: LoadedRun, differing: Differences) -> RunDetails:
         summary=record.status if accuracy is None else f"accuracy {accuracy:.4f}",
         troubled=record.status != "done",
         facts=[(name, value) for name, value in facts if value],
-        own={name: value for name, value in set_up(run).items() if name in differing.rows},
+        own={name: value for name, value in collect_settings(run).items() if name in differing.rows},
         config=yaml.safe_dump(record.config, sort_keys=False, allow_unicode=True),
     )
 
@@ -195,11 +196,11 @@ def _decisions(record: Record) -> str:
     return ", ".join(f"{name} {count / decided:.1%}" for name, count in totals.items()) if decided else ""
 
 
-def listed(names: Iterable[str]) -> str:
-    """a, b and c"""
+def join_names(names: Iterable[str]) -> str:
+    """Return `a, b and c`."""
     *most, last = list(names) or [""]
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"

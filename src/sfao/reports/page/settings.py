@@ -1,9 +1,9 @@
-"""How runs were set up: what differs between them, and all of it."""
+"""The settings of runs: those that differ between them, and all of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sfao.reports.comparison import flat_settings
+from sfao.reports.comparison import flatten_settings
 from sfao.reports.runs import LoadedRun
 
 
@@ -18,7 +18,7 @@ class Variant:
 
     @property
     def seeds_in_words(self) -> str:
-        return f"seed{'s' * (len(self.seeds) > 1)} {seeds_in_words(self.seeds)}"
+        return f"seed{'s' * (len(self.seeds) > 1)} {describe_seeds(self.seeds)}"
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Differences:
     rows: dict[str, list[str | None]]
 
 
-def differences(runs: Sequence[LoadedRun]) -> Differences:
+def find_differences(runs: Sequence[LoadedRun]) -> Differences:
     variants: dict[tuple[tuple[str, str], ...], Variant] = {}
     for run in runs:
-        values = set_up(run)
+        values = collect_settings(run)
         known = variants.setdefault(tuple(sorted(values.items())), Variant(run.record.method, [], values))
         known.seeds.append(run.record.seed)
     found = list(variants.values())
@@ -41,13 +41,13 @@ def differences(runs: Sequence[LoadedRun]) -> Differences:
     return Differences(found, {name: values for name, values in rows.items() if len(set(values)) > 1})
 
 
-def set_up(run: LoadedRun) -> dict[str, str]:
-    """Every setting of a run but its seed, and the versions that it ran with."""
-    return flat_settings(run.record.config) | flat_settings(run.record.versions, "versions.")
+def collect_settings(run: LoadedRun) -> dict[str, str]:
+    """Return every setting of a run but its seed, and the versions that it ran with."""
+    return flatten_settings(run.record.config) | flatten_settings(run.record.versions, "versions.")
 
 
-def seeds_in_words(seeds: Iterable[int]) -> str:
-    """0 to 4, or 3, 7"""
+def describe_seeds(seeds: Iterable[int]) -> str:
+    """Return `0 to 4`, or `3, 7`."""
     listed = sorted(seeds)
     if len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1)):
         return f"{listed[0]} to {listed[-1]}"

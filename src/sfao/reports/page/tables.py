@@ -1,91 +1,12 @@
-"""The tables of the page: what a cell shows, and what it sorts by."""
+"""The tables of the page: one row per method, and one row per run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 from sfao.reports.comparison import Group, Row
-from sfao.reports.comparison_views import best_cells, bytes_in_words, interval_text, mean_text, p_text
+from sfao.reports.comparison_columns import drop_needless, format_size, page_columns
 from sfao.reports.runs import LoadedRun
-
-
-@dataclass(frozen=True)
-class Column:
-    title: str
-    numeric: bool = True
-    #: What the first click gives: the best on top.
-    first: str = "ascending"
-
-
-@dataclass(frozen=True)
-class Cell:
-    text: str
-    #: What the column sorts by: a number, or None for a cell that goes last; text sorts as it is shown.
-    value: float | None = None
-    best: bool = False
-    trouble: bool = False
-
-
-@dataclass(frozen=True)
-class TableRow:
-    cells: list[Cell]
-    #: Shown, but no rival of the others.
-    apart: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    columns: list[Column]
-    rows: list[TableRow]
-
-
-RESULTS = (
-    Column("method", numeric=False),
-    Column("seeds", first="descending"),
-    Column("accuracy", first="descending"),
-    Column("95 % interval", first="descending"),
-    Column("forgetting"),
-    Column("held"),
-    Column("time"),
-    Column("\N{MULTIPLICATION SIGN} sgd"),
-    Column("p"),
-)
-NOTES = Column("notes", numeric=False)
-#: Where the ranked columns of the comparison's views (HEADINGS) stand in RESULTS.
-RANKED = {2: 2, 4: 4, 5: 5, 6: 6}
-
-
-def result_table(group: Group) -> Table:
-    """One row a method, the best of the ranked columns marked."""
-    best = {(row, RANKED[column]) for row, column in best_cells(group)}
-    troubled = any(row.trouble for row in group.rows)
-    rows = []
-    for number, row in enumerate(group.rows):
-        cells = _result_cells(row, group.baseline)
-        shown = [
-            Cell(text, value, best=(number, column) in best)
-            for column, (text, value) in enumerate(cells[: len(RESULTS)])
-        ]
-        if troubled:
-            shown.append(Cell(row.trouble, trouble=bool(row.trouble)))
-        rows.append(TableRow(shown, apart=row.is_bound))
-    return Table([*RESULTS, *([NOTES] if troubled else [])], rows)
-
-
-def _result_cells(row: Row, baseline: str) -> list[tuple[str, float | None]]:
-    accuracy, forgetting = row.accuracy, row.forgetting
-    return [
-        (row.method, None),
-        (str(row.done) if row.whole else f"{row.done} of {row.asked}", row.done),
-        (mean_text(accuracy), accuracy.mean if accuracy else None),
-        (interval_text(accuracy), accuracy.low if accuracy else None),
-        (mean_text(forgetting), forgetting.mean if forgetting else None),
-        ("" if row.memory_bytes is None else bytes_in_words(row.memory_bytes), row.memory_bytes),
-        ("" if row.seconds is None else f"{row.seconds:.1f} s", row.seconds),
-        ("" if row.times_sgd is None else f"{row.times_sgd:.1f}", row.times_sgd),
-        ("baseline" if row.method == baseline else p_text(row, baseline), row.test.p if row.test else None),
-    ]
-
+from sfao.tables import Column, Table
 
 #: Metrics of single runs, by their names in a record.
 METRICS = {
@@ -96,40 +17,43 @@ METRICS = {
     "psm": "PSM",
     "psm_released": "PSM, released",
 }
-RUNS = (
-    Column("run", numeric=False),
-    Column("method", numeric=False),
-    Column("seed"),
-    Column("ended", numeric=False),
-    *(Column(title, first="descending" if "forgetting" not in title else "ascending") for title in METRICS.values()),
-    Column("steps"),
-    Column("ms a step"),
-    Column("time"),
-    Column("held"),
-)
 
 
-def runs_table(runs: Sequence[LoadedRun]) -> Table:
-    """One row a run."""
-    return Table(list(RUNS), [TableRow(_run_cells(run)) for run in runs])
+def make_result_table(group: Group) -> Table[Row]:
+    """Return the table of one row per method, with the best of the ranked columns marked."""
+    columns = drop_needless(page_columns(group), group)
+    return Table(f"Results by method: {group.title}", columns, group.rows, is_apart=lambda row: row.is_bound)
 
 
-def _run_cells(run: LoadedRun) -> list[Cell]:
-    record = run.record
-    return [
-        Cell(run.name),
-        Cell(record.method),
-        Cell(str(record.seed), record.seed),
-        Cell(record.status, trouble=record.status != "done"),
-        *(_metric(record.metrics.get(name)) for name in METRICS),
-        Cell(f"{record.steps:,}", record.steps),
-        Cell(f"{record.step_ms:.2f}", record.step_ms),
-        Cell(f"{record.seconds:.1f} s", record.seconds),
-        Cell(bytes_in_words(record.memory_bytes), record.memory_bytes),
-    ]
+def make_runs_table(group: Group, runs: Sequence[LoadedRun]) -> Table[LoadedRun]:
+    """Return the table of one row per run."""
+    return Table(f"Every run: {group.title}", RUN_COLUMNS, runs)
 
 
-def _metric(value: float | None) -> Cell:
-    return (
-        Cell("") if value is None or not isfinite(value) else Cell(f"{value:.4f}".replace("-", "\N{MINUS SIGN}"), value)
+def _metric_column(name: str, title: str) -> Column[LoadedRun]:
+    def value(run: LoadedRun) -> float | None:
+        found = run.record.metrics.get(name)
+        return found if found is not None and isfinite(found) else None
+
+    return Column(
+        title, lambda run: _format_metric(value(run)), value, align="right", descending="forgetting" not in title
     )
+
+
+def _format_metric(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}".replace("-", "\N{MINUS SIGN}")
+
+
+RUN_COLUMNS: tuple[Column[LoadedRun], ...] = (
+    Column("run", lambda run: run.name),
+    Column("method", lambda run: run.record.method),
+    Column("seed", lambda run: str(run.record.seed), lambda run: run.record.seed, align="right"),
+    Column("ended", lambda run: run.record.status, is_trouble=lambda run: run.record.status != "done"),
+    *(_metric_column(name, title) for name, title in METRICS.items()),
+    Column("steps", lambda run: f"{run.record.steps:,}", lambda run: run.record.steps, align="right"),
+    Column("ms a step", lambda run: f"{run.record.step_ms:.2f}", lambda run: run.record.step_ms, align="right"),
+    Column("time", lambda run: f"{run.record.seconds:.1f} s", lambda run: run.record.seconds, align="right"),
+    Column(
+        "held", lambda run: format_size(run.record.memory_bytes), lambda run: run.record.memory_bytes, align="right"
+    ),
+)

@@ -11,9 +11,10 @@ from markupsafe import Markup
 
 from sfao.experiment.files import write_atomically
 from sfao.reports.figures import Drawing, as_svg
-from sfao.reports.groups import grouped
-from sfao.reports.page.sections import Picture, opening, section
+from sfao.reports.groups import group_runs
+from sfao.reports.page.sections import Picture, make_opening, make_section
 from sfao.reports.runs import LoadedRun
+from sfao.tables.html import render_html
 
 PAGE = "report.html"
 
@@ -24,29 +25,32 @@ def write_page(
     out: Path,
     notices: Sequence[str] = (),
 ) -> Path:
-    """report.html in the folder `out`, whole or not at all; returns its path.
+    """Write report.html into the folder `out`, whole or not at all, and return its path.
 
-    The drawings come in the order of `grouped(runs)`; notices are what the reader must know before anything else.
+    The drawings come in the order of `group_runs(runs)`; the notices open the page.
     """
     path = out / PAGE
     # A folder may have a name that is no text, and a page must be one.
-    write_atomically(path, page(runs, drawings_by_group, notices).encode("utf-8", "replace"))
+    write_atomically(path, render_page(runs, drawings_by_group, notices).encode("utf-8", "replace"))
     return path
 
 
-def page(runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()) -> str:
-    """The same for the same runs, to the letter."""
+def render_page(
+    runs: Sequence[LoadedRun], drawings_by_group: Sequence[Sequence[Drawing]], notices: Sequence[str] = ()
+) -> str:
+    """Return the page, the same for the same runs to the letter."""
     sections = [
-        section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
-        for number, (group, drawings) in enumerate(zip(grouped(runs), drawings_by_group, strict=True), start=1)
+        make_section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
+        for number, (group, drawings) in enumerate(zip(group_runs(runs), drawings_by_group, strict=True), start=1)
     ]
     style, script = _asset("report.css"), _asset("report.js")
     return (
         _environment()
         .get_template("report.html.jinja")
         .render(
-            opening=opening(runs, sections),
+            opening=make_opening(runs, sections),
             sections=sections,
+            render_html=render_html,
             notices=notices,
             policy=_policy(style, script),
             style=Markup(style),
@@ -60,7 +64,7 @@ def _picture(drawing: Drawing) -> Picture:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing but this very style, this very script and pictures inside the page."""
+    """Return the policy that allows this style, this script and pictures inside the page, and nothing else."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

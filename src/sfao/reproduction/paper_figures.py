@@ -12,13 +12,13 @@ from sfao.experiment.files import write_atomically, write_text
 from sfao.reports.figures import Drawing, as_pdf, as_picture
 from sfao.reports.figures.forgetting_curves import forgetting_curves
 from sfao.reports.figures.update_geometry import update_geometry
-from sfao.reports.groups import RunGroup, grouped
+from sfao.reports.groups import RunGroup, group_runs
 from sfao.reports.runs import LoadedRun, load_runs
 
 DRAW: dict[str, Callable[[RunGroup], Drawing | None]] = {"figure1": forgetting_curves, "figure2": update_geometry}
 
 
-def leave_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
+def write_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
     """Draw a figure from finished runs into `file` with the endings .svg, .pdf and .md (its caption).
 
     Nothing is written when the runs have nothing to show, such as no projected step.
@@ -34,11 +34,11 @@ def leave_figure(name: str, folders: Sequence[Path], file: Path) -> list[Path]:
 
 
 def draw_figure(name: str, runs: Sequence[LoadedRun]) -> Drawing | None:
-    """A figure whose caption says what the runs are of; a FolderError when they must not be in one.
+    """Return a figure whose caption names its runs; raise a FolderError when they must not be in one.
 
     None when they have nothing to show.
     """
-    group, *others = grouped(runs)
+    group, *others = group_runs(runs)
     if others:
         titles = "; ".join(other.group.title for other in (group, *others))
         raise FolderError(f"{name} must be of runs that may be compared, but these are of {titles}")

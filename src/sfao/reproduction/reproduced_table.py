@@ -8,7 +8,7 @@ from sfao.experiment.errors import FolderError
 from sfao.experiment.record import Record
 from sfao.metrics import average_forgetting, average_forgetting_released
 from sfao.reproduction.archive import Archive
-from sfao.reproduction.cells import Cell, beside, cell
+from sfao.reproduction.cells import Cell, compare_with_paper, make_cell
 from sfao.reproduction.paper import (
     PaperTable,
     average,
@@ -25,7 +25,7 @@ RELEASED_THRESHOLD = "SFAO 0.80"
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the paper, and what was run for it."""
+    """A row of the paper, and the runs for it."""
 
     name: str
     cells: list[Cell]
@@ -33,7 +33,7 @@ class Row:
     runs: list[str]
     #: Runs that did not end well, in words.
     trouble: str = ""
-    #: What stands in the row, where the name does not say it.
+    #: A sentence on the row, where the name does not say enough.
     remark: str = ""
 
     @property
@@ -46,21 +46,21 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Reproduced:
+class ReproducedTable:
     number: int
     title: str
     kind: str
     preset: str
     as_released: bool
-    #: How many seeds every series was to have.
+    #: The number of seeds that every series was to have.
     asked: int
     columns: list[str]
     rows: list[Row]
-    #: Which data, on which machines; and what the numbers must not be taken for.
+    #: The data of the runs, where they are not the whole set, and the machines.
     data: list[str] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
     machines: list[str] = field(default_factory=list)
-    #: {row of the paper: what produced it}
+    #: {row of the paper: its origin}
     sources: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -71,21 +71,26 @@ class Reproduced:
     def empty(self) -> bool:
         return all(row.empty for row in self.rows)
 
+    @property
+    def remarks(self) -> list[str]:
+        """The remarks of the rows, each once; a row refers to one by its number, counted from 1."""
+        return _unique(row.remark for row in self.rows if row.remark)
 
-def reproduce(
+
+def reproduce_table(
     number: int, preset: str, archive: Archive, *, asked: int, fraction: float = 1.0, as_released: bool = False
-) -> Reproduced:
-    """The table as the records of the archive fill it; rows without records stay empty."""
+) -> ReproducedTable:
+    """Return the table as the records of the archive fill it; rows without records stay empty."""
     printed, runs = paper_table(number), protocol(number, preset, as_released)
     as_released = as_released and printed.kind == "accuracy"  # the others have no rows of another protocol
     found = {series: archive.of(series, fraction) for series in (*runs.cells.values(), *runs.sweep.values())}
     _check_same_data(number, found)
     if printed.kind == "accuracy":
         _check_tasks(number, len(printed.columns), found)
-    filled = _Filled(printed, runs, found, fraction)
-    rows = filled.by_task() if printed.kind == "accuracy" else filled.by_column()
+    filled = _RowFiller(printed, runs, found, fraction)
+    rows = filled.fill_by_task() if printed.kind == "accuracy" else filled.fill_by_column()
     used = [record for series in runs.cells.values() for record in found[series]]
-    return Reproduced(
+    return ReproducedTable(
         number=number,
         title=printed.title,
         kind=printed.kind,
@@ -101,7 +106,7 @@ def reproduce(
     )
 
 
-class _Filled:
+class _RowFiller:
     """The rows of a table from the records of its series."""
 
     def __init__(self, printed: PaperTable, runs: Protocol, found: dict[Series, list[Record]], fraction: float) -> None:
@@ -112,69 +117,73 @@ class _Filled:
 
     # -- Tables 1 to 7 -----------------------------------------------------------------------------------
 
-    def by_task(self) -> list[Row]:
-        rows = [self._tasks(row, series) for (row, _), series in self.runs.cells.items()]
+    def fill_by_task(self) -> list[Row]:
+        rows = [self._fill_tasks(row, series) for (row, _), series in self.runs.cells.items()]
         return [*rows, *self._best_of_the_sweep(), *self._single_run()]
 
-    def _tasks(self, row: str, series: Series, remark: str = "") -> Row:
+    def _fill_tasks(self, row: str, series: Series, remark: str = "") -> Row:
         printed, done = self.printed.rows[row], self.done(series)
         tasks = len(printed)
         cells = [
-            beside(one, [100 * record.accuracy_matrix[tasks - 1][task] for record in done])
+            compare_with_paper(one, [100 * record.accuracy_matrix[tasks - 1][task] for record in done])
             for task, one in enumerate(printed)
         ]
-        whole = cell(AVERAGE, [_average(record, tasks) for record in done], average(self.printed.number, row))
-        forgetting = cell(FORGETTING, [_forgetting(record, tasks) for record in done], self._implied(row, series))
+        whole = make_cell(AVERAGE, [_average(record, tasks) for record in done], average(self.printed.number, row))
+        forgetting = make_cell(
+            FORGETTING, [_forgetting(record, tasks) for record in done], self._implied_forgetting(row, series)
+        )
         return Row(row, [*cells, whole, forgetting], [self._folder(series)], self._trouble([series]), remark)
 
-    def _implied(self, row: str, series: Series) -> float | None:
-        """The forgetting that table 11 implies for the method, at the threshold that is run."""
+    def _implied_forgetting(self, row: str, series: Series) -> float | None:
+        """Return the forgetting that table 11 implies for the method, at the threshold that is run."""
         threshold = series.config().options.get("accept_above")
         column = f"SFAO {threshold:.2f}" if row == "SFAO" else row
         implied = implied_forgetting(STREAM_OF[self.printed.number], column)
         return None if implied is None else 100 * implied
 
     def _best_of_the_sweep(self) -> list[Row]:
-        """SFAO at the threshold with the best mean accuracy on test data, once all four have been run."""
+        """Return SFAO at the threshold with the best mean accuracy on test data, once all four have been run."""
         done = {column: self.done(series) for column, series in self.runs.sweep.items()}
         if not all(done.values()):
             return []
         tasks = len(self.printed.columns)
         best = max(done, key=lambda column: fmean(_average(record, tasks) for record in done[column]))
         remark = f"best of four thresholds on test data, as the paper chose: {best.removeprefix('SFAO ')}"
-        return [self._tasks("SFAO", self.runs.sweep[best], remark)]
+        return [self._fill_tasks("SFAO", self.runs.sweep[best], remark)]
 
     def _single_run(self) -> list[Row]:
-        """What SFAO.ipynb printed once, held against the spread of our runs at its threshold."""
+        """Return the run that SFAO.ipynb printed, beside the spread of our runs at its threshold."""
         theirs = single_run(STREAM_OF[self.printed.number])
         series = self.runs.sweep[RELEASED_THRESHOLD]
         done = self.done(series)
         if theirs is None or not done:
             return []
         tasks = len(self.printed.columns)
-        released = [100 * average_forgetting_released(_part(record, tasks)) for record in done]
+        released = [100 * average_forgetting_released(_first_tasks(record, tasks)) for record in done]
         cells = [
             *(Cell(column) for column in self.printed.columns),
-            cell(AVERAGE, [_average(r, tasks) for r in done], 100 * theirs.average_accuracy, single=True),
-            cell(FORGETTING, released, 100 * theirs.forgetting, single=True),
+            make_cell(AVERAGE, [_average(r, tasks) for r in done], 100 * theirs.average_accuracy, single=True),
+            make_cell(FORGETTING, released, 100 * theirs.forgetting, single=True),
         ]
         remark = "the one run that SFAO.ipynb shows, threshold 0.80; F as that code computes it"
         return [Row("SFAO", cells, [self._folder(series)], self._trouble([series]), remark)]
 
     # -- Tables 8 to 11 ------------------------------------------------------------------------------------
 
-    def by_column(self) -> list[Row]:
+    def fill_by_column(self) -> list[Row]:
         kind = self.printed.kind
         if kind == "psm":
             formulas = {"psm_released": "(1 - F) / 2, as the released code", "psm": "(A_final + A_avg) / 2, as printed"}
-            return [self._columns(r, _metric(m), text) for r in self.printed.rows for m, text in formulas.items()]
-        return [self._columns(row, VALUES[kind]) for row in self.printed.rows]
+            return [self._fill_columns(r, _metric(m), text) for r in self.printed.rows for m, text in formulas.items()]
+        return [self._fill_columns(row, VALUES[kind]) for row in self.printed.rows]
 
-    def _columns(self, row: str, value: Callable[[Record], float], remark: str = "") -> Row:
+    def _fill_columns(self, row: str, value: Callable[[Record], float], remark: str = "") -> Row:
         exact = self.printed.kind in ("memory", "projections")
         cells, series = [], [self.runs.cells[row, column] for column in self.printed.columns]
         for one, own in zip(self.printed.rows[row], series, strict=True):
-            cells.append(beside(one, [value(record) for record in self.done(own)], single=not exact, exact=exact))
+            cells.append(
+                compare_with_paper(one, [value(record) for record in self.done(own)], single=not exact, exact=exact)
+            )
         return Row(row, cells, _unique(self._folder(s) for s in series if self.done(s)), self._trouble(series), remark)
 
     def _folder(self, series: Series) -> str:
@@ -190,7 +199,7 @@ def _metric(name: str) -> Callable[[Record], float]:
     return lambda record: record.metrics[name]
 
 
-#: What a column of tables 8 to 10 holds, of a record.
+#: The number of a record in the columns of tables 8 to 10.
 VALUES: dict[str, Callable[[Record], float]] = {
     "memory": lambda record: record.memory_bytes / 2**20,
     "projections": lambda record: float(record.directions),
@@ -198,21 +207,21 @@ VALUES: dict[str, Callable[[Record], float]] = {
 }
 
 
-def _part(record: Record, tasks: int) -> list[list[float]]:
-    """The accuracy matrix of the first tasks, as a stream of no more would have left it."""
+def _first_tasks(record: Record, tasks: int) -> list[list[float]]:
+    """Return the accuracy matrix of the first tasks, as if the stream had no more."""
     return [row[:tasks] for row in record.accuracy_matrix[:tasks]]
 
 
 def _average(record: Record, tasks: int) -> float:
-    return 100 * fmean(_part(record, tasks)[-1])
+    return 100 * fmean(_first_tasks(record, tasks)[-1])
 
 
 def _forgetting(record: Record, tasks: int) -> float:
-    return 100 * average_forgetting(_part(record, tasks))
+    return 100 * average_forgetting(_first_tasks(record, tasks))
 
 
 def _check_same_data(number: int, found: dict[Series, list[Record]]) -> None:
-    """Numbers on different data are never averaged, and never stand in one table."""
+    """Check that all numbers of a benchmark are on the same data: others must not stand in one table."""
     seen: dict[str, dict[str, str]] = {}
     for series, records in found.items():
         for record in records:
@@ -226,7 +235,7 @@ def _check_same_data(number: int, found: dict[Series, list[Record]]) -> None:
 
 
 def _check_tasks(number: int, tasks: int, found: dict[Series, list[Record]]) -> None:
-    """A column for every task: a record of fewer is not of this stream, whatever its settings say."""
+    """Check that the records have a column for every task: one of fewer is not of this stream."""
     for series, records in found.items():
         for record in records:
             if record.status == "done" and len(record.accuracy_matrix) < tasks:

@@ -6,10 +6,10 @@ import pytest
 
 from sfao.reports.figures import as_picture
 from sfao.reproduction.archive import Archive
-from sfao.reproduction.drawings import agreement, figure1, threshold_effect
+from sfao.reproduction.page_figures import draw_agreement, draw_figure1, draw_threshold_effect
 from sfao.reproduction.paper import table_numbers
 from sfao.reproduction.protocol import figure_series, protocol
-from sfao.reproduction.reproduced import reproduce
+from sfao.reproduction.reproduced_table import reproduce_table
 from tests.reproduction.made import record
 
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}
@@ -18,7 +18,7 @@ PART = {"train": 600, "complete": False}
 
 
 def table(number, records, **how):
-    return reproduce(number, "released", Archive(records), asked=5, **how)
+    return reproduce_table(number, "released", Archive(records), asked=5, **how)
 
 
 def everything(seeds=3):
@@ -50,7 +50,7 @@ def size(drawing):
 
 def test_the_averages_are_those_of_the_tables_also_where_there_are_no_runs():
     one = table(1, [record(TABLE1["SGD"], seed, 0.7 + seed / 50) for seed in range(3)])
-    drawing = agreement([one])
+    drawing = draw_agreement([one])
     assert titles(drawing) == ["Table 1, Split MNIST"]
     assert "SGD 75.7 and 72.0 ± 2.0, EWC 33.6 and none" in drawing.alt
     assert "one seed" not in drawing.caption
@@ -62,31 +62,31 @@ def test_the_averages_are_those_of_the_tables_also_where_there_are_no_runs():
 def test_a_method_s_own_row_is_drawn_and_none_of_those_beside_it():
     one = table(1, [record(TABLE1["SFAO"], 0, 0.7)])
     assert len([row for row in one.rows if row.name == "SFAO"]) == 2
-    drawing = agreement([one])
+    drawing = draw_agreement([one])
     assert drawing.alt.count("SFAO") == 1
     assert "which one seed alone has not" in drawing.caption
 
 
 def test_what_is_on_a_part_of_the_data_says_so():
-    drawing = agreement([table(1, [record(TABLE1["SGD"], data=PART)])])
+    drawing = draw_agreement([table(1, [record(TABLE1["SGD"], data=PART)])])
     assert titles(drawing) == ["Table 1, Split MNIST *"]
     assert drawing.caption.endswith(" *: on a part of the training data.")
-    assert "*" not in agreement([table(1, [record(TABLE1["SGD"])])]).caption
+    assert "*" not in draw_agreement([table(1, [record(TABLE1["SGD"])])]).caption
 
 
 def test_rows_run_as_the_paper_s_were_are_a_figure_of_their_own():
     tables = [table(1, [record(TABLE1["SGD"], 0, last)], as_released=last == 0.6) for last in (0.5, 0.6)]
-    plain, released = agreement(tables), agreement(tables, as_released=True)
+    plain, released = draw_agreement(tables), draw_agreement(tables, as_released=True)
     assert (plain.name, released.name) == ("paper-and-ours", "paper-and-ours-as-released")
     assert "SGD 75.7 and 50.0" in plain.alt
     assert "SGD 75.7 and 60.0" in released.alt
     assert "preset released, every row as the paper's was produced" in released.caption
-    assert agreement(tables[:1], as_released=True) is None
+    assert draw_agreement(tables[:1], as_released=True) is None
 
 
 def test_tables_without_a_column_a_task_have_no_averages_to_show():
-    assert agreement([]) is None
-    assert agreement([table(9, [record(protocol(9, "released").cells["Split MNIST", "OGD"])])]) is None
+    assert draw_agreement([]) is None
+    assert draw_agreement([table(9, [record(protocol(9, "released").cells["Split MNIST", "OGD"])])]) is None
 
 
 # -- The threshold ------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_tables_without_a_column_a_task_have_no_averages_to_show():
 
 def test_thresholds_are_drawn_with_the_paper_s_accuracy_and_the_forgetting_that_its_psm_implies():
     runs = [record(SWEEP["Split CIFAR-10", "SFAO 0.90"], seed, 0.6 + seed / 10, before=0.8) for seed in (0, 1)]
-    drawing = threshold_effect("released", Archive(runs))
+    drawing = draw_threshold_effect("released", Archive(runs))
     assert titles(drawing)[0] == "Split CIFAR-10"
     assert "Split CIFAR-10, average accuracy: paper 0.622 0.615 0.649 0.652, ours none none 0.650 none" in drawing.alt
     # 1 - 2 PSM; ours fell from 0.8 to 0.6 and 0.7.
@@ -106,7 +106,7 @@ def test_thresholds_are_drawn_with_the_paper_s_accuracy_and_the_forgetting_that_
 
 
 def test_where_the_paper_prints_no_accuracies_there_is_the_run_of_its_notebook():
-    drawing = threshold_effect("released", Archive([record(SWEEP["Split MNIST", "SFAO 0.80"], data=PART)]))
+    drawing = draw_threshold_effect("released", Archive([record(SWEEP["Split MNIST", "SFAO 0.80"], data=PART)]))
     assert titles(drawing)[0] == "Split MNIST *"
     assert "Split MNIST *, average accuracy: paper 0.793 none none none, ours 0.500 none none none" in drawing.alt
     assert "*: on a part of the training data" in drawing.caption
@@ -114,7 +114,7 @@ def test_where_the_paper_prints_no_accuracies_there_is_the_run_of_its_notebook()
 
 def test_no_threshold_no_figure():
     diverged = record(SWEEP["Split MNIST", "SFAO 0.80"], status="diverged", accuracy_matrix=[], metrics={})
-    assert threshold_effect("released", Archive([record(TABLE1["SGD"]), diverged])) is None
+    assert draw_threshold_effect("released", Archive([record(TABLE1["SGD"]), diverged])) is None
 
 
 # -- The paper's figure 1 -----------------------------------------------------------------------------------------
@@ -122,11 +122,11 @@ def test_no_threshold_no_figure():
 
 def test_figure_1_needs_no_more_than_records():
     series = figure_series("figure1", "released")
-    drawing = figure1("released", Archive(record(one, seed) for one in series for seed in (0, 1)))
+    drawing = draw_figure1("released", Archive(record(one, seed) for one in series for seed in (0, 1)))
     assert drawing.name == "figure1-released"
     assert titles(drawing) == ["sgd", "ewc", "si", "ogd", "sfao"]
     assert "60,000 training images of mnist" in drawing.caption
-    assert figure1("paper", Archive([record(series[0])])) is None  # of another preset
+    assert draw_figure1("paper", Archive([record(series[0])])) is None  # of another preset
 
 
 # -- All of it ----------------------------------------------------------------------------------------------------
@@ -135,12 +135,12 @@ def test_figure_1_needs_no_more_than_records():
 def test_figures_of_everything_that_could_be_run_are_legible_and_small():
     archive = everything()
     tables = [
-        reproduce(number, "released", archive, asked=3, as_released=as_released)
+        reproduce_table(number, "released", archive, asked=3, as_released=as_released)
         for number in range(1, 8)
         for as_released in (False, True)
     ]
-    averages = [agreement(tables, as_released) for as_released in (False, True)]
-    drawn = [*averages, threshold_effect("released", archive), figure1("released", archive)]
+    averages = [draw_agreement(tables, as_released) for as_released in (False, True)]
+    drawn = [*averages, draw_threshold_effect("released", archive), draw_figure1("released", archive)]
     assert [len(titles(drawing)) for drawing in drawn] == [7, 7, 10, 5]
     for drawing in drawn:
         assert size(drawing) < 100_000

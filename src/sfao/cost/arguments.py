@@ -1,4 +1,4 @@
-"""What a user asked to be measured, read and checked: a ConfigError names the argument, the rule and the value."""
+"""Arguments of `bench` and `estimate`, parsed and checked; a ConfigError names argument, rule and value."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -26,28 +26,28 @@ KNOWN = {
 }
 
 
-def chosen(name: str, text: str) -> tuple[str, ...]:
-    """`dense,factored` as names that are known."""
-    return _each_once(name, text, lambda part: one_of(name, part))
+def parse_choices(name: str, text: str) -> tuple[str, ...]:
+    """Parse `dense,factored` into names that are known."""
+    return _parse_list(name, text, lambda part: parse_choice(name, part))
 
 
-def one_of(name: str, value: str) -> str:
+def parse_choice(name: str, value: str) -> str:
     with reraise_as(ConfigError):
         check_choice(name, value, KNOWN[name])
     return value
 
 
-def counts(name: str, text: str) -> tuple[int, ...]:
-    """`10,50` as numbers."""
-    return _each_once(name, text, lambda part: _count(name, part, text))
+def parse_counts(name: str, text: str) -> tuple[int, ...]:
+    """Parse `10,50` into numbers."""
+    return _parse_list(name, text, lambda part: _parse_count(name, part, text))
 
 
-def samples(text: str) -> tuple[int | None, ...]:
-    """`10,all` as numbers, None for all."""
-    return _each_once("samples", text, lambda part: None if part == ALL else _count("samples", part, text))
+def parse_samples(text: str) -> tuple[int | None, ...]:
+    """Parse `10,all` into numbers, None for all."""
+    return _parse_list("samples", text, lambda part: None if part == ALL else _parse_count("samples", part, text))
 
 
-def setting(
+def make_setting(
     device: str,
     batch_size: int,
     *,
@@ -57,7 +57,7 @@ def setting(
     graph: bool = False,
 ) -> Setting:
     if autocast is not None:
-        one_of("autocast", autocast)
+        parse_choice("autocast", autocast)
     with reraise_as(ConfigError):
         usable = usable_device(device)
     if usable.type not in ("cpu", "cuda"):
@@ -67,8 +67,8 @@ def setting(
     return Setting(usable, batch_size, channels_last, autocast, compile, graph)
 
 
-def most_bytes(text: str | None, device: torch.device) -> int:
-    """What a case may hold: as said, or what most machines have to spare."""
+def parse_memory_limit(text: str | None, device: torch.device) -> int:
+    """Return the bytes that a case may hold: as given, or what most machines have to spare."""
     if text is not None:
         try:
             return parse_bytes(text)
@@ -79,9 +79,9 @@ def most_bytes(text: str | None, device: torch.device) -> int:
     return 10**9
 
 
-def shaped(model: str, input_shape: str | None, classes: int) -> Subject:
-    """A model by name, for inputs of another shape (`3x32x32`) than it is measured with."""
-    one_of("model", model)
+def make_subject(model: str, input_shape: str | None, classes: int) -> Subject:
+    """Return a model by name, for inputs of another shape (`3x32x32`) than it is measured with."""
+    parse_choice("model", model)
     usual = SUBJECTS[model]
     parts = input_shape.split("x") if input_shape is not None else [str(size) for size in usual.input_shape]
     if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts):
@@ -93,13 +93,13 @@ def shaped(model: str, input_shape: str | None, classes: int) -> Subject:
     return made
 
 
-def _count(name: str, part: str, text: str) -> int:
+def _parse_count(name: str, part: str, text: str) -> int:
     if not part.isdecimal() or int(part) < 1:
         raise ConfigError(f"`{name}` must be whole numbers of at least 1 with commas between, got {text!r}")
     return int(part)
 
 
-def _each_once(name: str, text: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
+def _parse_list(name: str, text: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
     values = [read(part.strip()) for part in text.split(",")]
     for value in values:
         if values.count(value) > 1:

@@ -8,16 +8,16 @@ from rich.console import Console
 
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.archive import Archive
+from sfao.reproduction.formats import as_json, as_markdown, print_reproduction
 from sfao.reproduction.protocol import protocol
-from sfao.reproduction.reproduced import reproduce
-from sfao.reproduction.views import as_json, as_markdown, show
+from sfao.reproduction.reproduced_table import reproduce_table
 from tests.reproduction.made import record
 
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}
 
 
 def table1(records, asked=2, **how):
-    return reproduce(1, "released", Archive(records), asked=asked, **how)
+    return reproduce_table(1, "released", Archive(records), asked=asked, **how)
 
 
 def row_of(table, name, number=0):
@@ -26,7 +26,7 @@ def row_of(table, name, number=0):
 
 def text(table, width=120):
     console = Console(file=StringIO(), width=width)
-    show(table, console)
+    print_reproduction(table, console)
     return console.file.getvalue()
 
 
@@ -50,7 +50,7 @@ def test_a_row_holds_the_accuracies_after_the_last_task_their_average_and_forget
 def test_the_paper_s_forgetting_is_what_table_11_implies_at_the_threshold_that_was_run():
     for preset, implied in (("released", 13.00), ("paper", 13.12)):
         series = protocol(1, preset).cells["SFAO", ""]
-        table = reproduce(1, preset, Archive([record(series)]), asked=1)
+        table = reproduce_table(1, preset, Archive([record(series)]), asked=1)
         assert row_of(table, "SFAO").cells[-1].paper == pytest.approx(implied)
     assert row_of(table, "OGD").cells[-1].paper == pytest.approx(0.10)
 
@@ -84,11 +84,11 @@ def test_memory_and_directions_are_what_the_runs_held():
         record(ogd, memory_bytes=1876 * 201474 * 4, directions=1876),
         record(sfao, memory_bytes=200 * 201474 * 4, directions=200),
     ]
-    memory = reproduce(8, "released", Archive(held), asked=1)
+    memory = reproduce_table(8, "released", Archive(held), asked=1)
     assert [cell.agrees for cell in row_of(memory, "Split MNIST").cells] == [True, True]
     assert "| 1441.82 | 153.71 |" in as_markdown(memory)
     assert "9375 gradients are 7278.80 MB, printed as 7278.00" in as_markdown(memory)
-    directions = reproduce(9, "released", Archive(held), asked=1)
+    directions = reproduce_table(9, "released", Archive(held), asked=1)
     cells = row_of(directions, "Split MNIST").cells
     assert [(cell.ours.mean, cell.agrees) for cell in cells] == [(1876, False), (200, True)]
     assert "OGD.ipynb stored 1876 here" in as_markdown(directions)
@@ -96,7 +96,7 @@ def test_memory_and_directions_are_what_the_runs_held():
 
 def test_both_formulas_of_psm():
     series = protocol(11, "released").cells["Split MNIST", "SFAO 0.80"]
-    table = reproduce(11, "released", Archive([record(series, 0, 0.7, before=0.8)]), asked=1)
+    table = reproduce_table(11, "released", Archive([record(series, 0, 0.7, before=0.8)]), asked=1)
     released, printed = (row for row in table.rows if row.name == "Split MNIST")
     assert released.cells[-1].ours.mean == pytest.approx((1 - 0.1) / 2)
     assert printed.cells[-1].ours.mean == pytest.approx(0.7)
@@ -108,14 +108,14 @@ def test_table_5_s_first_row_as_released_is_of_the_first_five_of_fifty_tasks():
     series = protocol(5, "released", True).cells["SGD", ""]
     run = record(series, tasks=50)
     run.accuracy_matrix[4] = [0.5, 0.6, 0.5, 0.5, 0.7] + [0.1] * 45
-    table = reproduce(5, "released", Archive([run]), asked=1, as_released=True)
+    table = reproduce_table(5, "released", Archive([run]), asked=1, as_released=True)
     assert [cell.ours.mean for cell in row_of(table, "SGD").cells[:5]] == pytest.approx([50, 60, 50, 50, 70])
     assert row_of(table, "SGD").cells[5].ours.mean == pytest.approx(56)
     assert "not to be compared" in as_markdown(table)
 
 
 def test_tables_8_to_11_have_no_rows_of_another_protocol():
-    assert not reproduce(9, "released", Archive([]), asked=1, as_released=True).as_released
+    assert not reproduce_table(9, "released", Archive([]), asked=1, as_released=True).as_released
 
 
 # -- What must not be mixed ------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_records_of_fewer_tasks_than_the_table_has_are_refused():
 def test_a_slice_is_shown_only_when_it_is_asked_for_and_says_so():
     few = {"train": 600, "complete": False}
     archive = Archive([record(TABLE1["SGD"], 0, 0.9), record(TABLE1["SGD"], 0, 0.6, fraction=0.01, data=few)])
-    whole, part = (reproduce(1, "released", archive, asked=1, fraction=fraction) for fraction in (1.0, 0.01))
+    whole, part = (reproduce_table(1, "released", archive, asked=1, fraction=fraction) for fraction in (1.0, 0.01))
     assert row_of(whole, "SGD").cells[0].ours.mean == pytest.approx(90)
     assert row_of(part, "SGD").cells[0].ours.mean == pytest.approx(60)
     assert whole.caveats == []
@@ -206,7 +206,7 @@ def test_markdown_has_three_lines_a_row_and_the_verdict():
 
 def test_where_seeds_differ_between_columns_every_cell_has_its_count():
     ogd, sfao = (protocol(10, "released").cells["Split CIFAR-10", column] for column in ("OGD", "SFAO 0.80"))
-    table = reproduce(10, "released", Archive([record(ogd, 0), record(sfao, 0), record(sfao, 1)]), asked=2)
+    table = reproduce_table(10, "released", Archive([record(ogd, 0), record(sfao, 0), record(sfao, 1)]), asked=2)
     line = next(line for line in as_markdown(table).splitlines() if "(n = 1 of 2)" in line)
     assert "0.5000 (n = 1 of 2)" in line
     assert "0.5000 ± 0.0000 (n = 2)" in line
@@ -214,7 +214,7 @@ def test_where_seeds_differ_between_columns_every_cell_has_its_count():
 
 def test_what_has_been_run_is_told_apart_from_what_is_missing():
     ogd = protocol(10, "released").cells["Split CIFAR-10", "OGD"]
-    told = as_markdown(reproduce(10, "released", Archive([record(ogd, 0)]), asked=1))
+    told = as_markdown(reproduce_table(10, "released", Archive([record(ogd, 0)]), asked=1))
     assert "- Runs: split-cifar10: ogd.\n" in told
     others = "Permuted MNIST (3), Permuted MNIST (5), Split CIFAR-100"
     sweep = "SFAO 0.95, SFAO 0.90, SFAO 0.85, SFAO 0.80 on Split CIFAR-10"
@@ -225,8 +225,10 @@ def test_rows_of_another_protocol_are_offered_as_the_paper_s_were_produced():
     records = [record(TABLE1["SGD"], 0)]
     offer = "- Of another protocol in the paper: EWC, SI; `sfao reproduce table1 --as-released` follows it."
     assert offer in as_markdown(table1(records))
-    assert "--as-released" not in as_markdown(reproduce(1, "released", Archive(records), asked=1, as_released=True))
-    assert "--as-released" not in as_markdown(reproduce(8, "released", Archive(records), asked=1))
+    assert "--as-released" not in as_markdown(
+        reproduce_table(1, "released", Archive(records), asked=1, as_released=True)
+    )
+    assert "--as-released" not in as_markdown(reproduce_table(8, "released", Archive(records), asked=1))
 
 
 def test_json_is_plain_and_complete():
@@ -240,7 +242,9 @@ def test_json_is_plain_and_complete():
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_ten_tasks_fit_a_terminal_in_pieces_and_nothing_is_cut(width):
     series = protocol(3, "released").cells["SGD", ""]
-    table = reproduce(3, "released", Archive([record(series, seed, data={"train": 50000}) for seed in (0, 1)]), asked=2)
+    table = reproduce_table(
+        3, "released", Archive([record(series, seed, data={"train": 50000}) for seed in (0, 1)]), asked=2
+    )
     lines = text(table, width=width).splitlines()
     assert all(len(line) <= width for line in lines)
     assert "…" not in "".join(lines)

@@ -1,11 +1,11 @@
-"""The work of a gate that projects at every step: how much there is, and how fast it is done."""
+"""The work of a gate that projects at every step: its amount and its speed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sfao.gating.layout import layouts
 from sfao.gating.products import SMALL_WORK
-from sfao.gating.storage import Storage
+from sfao.gating.storage import STORAGES, Storage
 
 Shapes = Sequence[tuple[int, ...]]
 #: By kind of block: bytes of directions read by dense ones, floating-point operations of factored ones.
@@ -14,25 +14,23 @@ Work = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Holding:
-    """How the directions of each layer are held and looked at."""
+    """The way to hold the directions of each layer, and the number that are sampled."""
 
     capacity: int
-    storage: str
-    rank: int
-    memory_dtype: str
+    storage: Storage
     samples: int
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a kind of block does its work: in a millisecond, so many bytes or operations."""
+    """The speed of a kind of block: bytes or operations per millisecond."""
 
     kind: str
     a_ms: float
 
     @staticmethod
     def through(kind: str, large: tuple[Work, float], small: tuple[Work, float]) -> "Pace":
-        """From the work and the milliseconds of two layers: what both have in common is not work."""
+        """Return the pace from the work and the milliseconds of two layers: their common time is not work."""
         (more, longer), (less, shorter) = large, small
         if longer <= shorter:  # only noise can do that
             return Pace(kind, more[kind] / longer)
@@ -42,11 +40,11 @@ class Pace:
         return work.get(self.kind, 0.0) / self.a_ms
 
     def __str__(self) -> str:
-        return f"{self.a_ms / 1e6:.1f} {'GB/s' if self.kind == 'dense' else 'GFLOP/s'}"
+        return f"{self.a_ms / 1e6:.1f} G{STORAGES[self.kind].work_unit}/s"
 
 
 def layer_work(shapes: Shapes, holding: Holding) -> dict[str, float]:
-    """Of a layer with parameters of these shapes: comparing with a sample and with all directions, and subtracting.
+    """Return the work of one layer: comparing with a sample and with all directions, and subtracting.
 
     A small layer looks at all directions at once; one that is spanned by its directions is set to zero.
     """
@@ -57,7 +55,6 @@ def layer_work(shapes: Shapes, holding: Holding) -> dict[str, float]:
         passes += holding.samples
     work: dict[str, float] = {}
     for layout in of_layer:
-        block = Storage(holding.storage, holding.rank, holding.memory_dtype).make(layout)
-        an_entry = block.dtype.itemsize if block.kind == "dense" else 2 * holding.rank
-        work[block.kind] = work.get(block.kind, 0.0) + passes * layout.size * an_entry
+        block = holding.storage.make(layout)
+        work[block.kind] = work.get(block.kind, 0.0) + passes * layout.size * block.work_per_entry
     return work

@@ -1,4 +1,4 @@
-"""The figures of the results page: what its tables say, for people who would rather look."""
+"""The figures of the results page: its tables at a glance."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +9,14 @@ from sfao.experiment.statistics import spread
 from sfao.metrics import average_forgetting_released
 from sfao.reports.figures import Drawing
 from sfao.reports.figures.paper_and_ours import Pair, paper_and_ours
-from sfao.reports.figures.threshold_sweep import Measured, threshold_sweep
+from sfao.reports.figures.threshold_sweep import Measurement, threshold_sweep
 from sfao.reports.runs import LoadedRun
 from sfao.reproduction.archive import Archive
-from sfao.reproduction.figures import draw_figure
+from sfao.reproduction.formats import describe_protocol
 from sfao.reproduction.paper import implied_forgetting, paper_table, single_run
+from sfao.reproduction.paper_figures import draw_figure
 from sfao.reproduction.protocol import METHODS, STREAM_OF, THRESHOLDS, figure_series, protocol
-from sfao.reproduction.reproduced import AVERAGE, RELEASED_THRESHOLD, Reproduced, Row
-from sfao.reproduction.views import protocol_in_words
+from sfao.reproduction.reproduced_table import AVERAGE, RELEASED_THRESHOLD, ReproducedTable, Row
 
 #: Tables of the paper: average accuracy and PSM against the threshold; the second has all streams.
 ACCURACY_TABLE, PSM_TABLE = 10, 11
@@ -28,8 +28,11 @@ PARTIAL = " *"
 # -- Average accuracy, paper and ours ---------------------------------------------------------------------------
 
 
-def agreement(tables: Sequence[Reproduced], as_released: bool = False) -> Drawing | None:
-    """Of tables with a column a task, of one protocol or `as_released`: the average of every row; None without any."""
+def draw_agreement(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
+    """Draw the average of every row of the tables with one column per task; None without any.
+
+    The tables are those of one protocol, or those `as_released`.
+    """
     shown = [table for table in tables if table.kind == "accuracy" and table.as_released == as_released]
     if not shown:
         return None
@@ -42,21 +45,21 @@ def agreement(tables: Sequence[Reproduced], as_released: bool = False) -> Drawin
         title="Average accuracy, paper and ours",
         axis="average accuracy after the last task, %",
         caption=(
-            f"Average accuracy after the last task, preset {shown[0].preset}, {protocol_in_words(as_released)}. Rings: "
+            f"Average accuracy after the last task, preset {shown[0].preset}, {describe_protocol(as_released)}. Rings: "
             "the paper, which prints no spread of it. Dots: the mean of our runs, with their standard deviation as a "
             "bar"
             + (", which one seed alone has not" if 1 in counts else "")
             + ". Every panel has its own scale."
-            + _said_of_parts(any(table.caveats for table in shown))
+            + _partial_note(any(table.caveats for table in shown))
         ),
     )
 
 
-def _said_of_parts(there_are: bool) -> str:
+def _partial_note(there_are: bool) -> str:
     return f"{PARTIAL}: on a part of the training data." if there_are else ""
 
 
-def _heading(table: Reproduced) -> str:
+def _heading(table: ReproducedTable) -> str:
     return f"Table {table.number}, {STREAM_OF[table.number]}{PARTIAL if table.caveats else ''}"
 
 
@@ -71,14 +74,14 @@ def _pair(row: Row) -> Pair:
 
 @dataclass(frozen=True)
 class _Measure:
-    """A number of SFAO at a threshold: what the paper has for a stream and a column, and what a run has."""
+    """A number of SFAO at a threshold: the paper's for a stream and a column, and that of a run."""
 
     printed: Callable[[str, str], float | None]
     of_run: Callable[[Record], float]
 
 
 def _printed_accuracy(stream: str, column: str) -> float | None:
-    """Of the paper, or of the one run that its notebook shows."""
+    """Return the accuracy of the paper, or of the one run that its notebook shows."""
     printed = {cell.column: cell.mean for cell in paper_table(ACCURACY_TABLE).rows.get(stream, ())}
     shown = single_run(stream)
     return printed.get(column, shown.average_accuracy if shown and column == RELEASED_THRESHOLD else None)
@@ -90,8 +93,8 @@ MEASURES = {
 }
 
 
-def threshold_effect(preset: str, archive: Archive) -> Drawing | None:
-    """SFAO at the thresholds that the paper tried, on its streams; None without a run at any of them."""
+def draw_threshold_effect(preset: str, archive: Archive) -> Drawing | None:
+    """Draw SFAO at the thresholds that the paper tried, on its streams; None without a run at any of them."""
     swept = {stream: _sweep(preset, archive, stream) for stream in paper_table(PSM_TABLE).rows}
     swept = {stream: runs for stream, runs in swept.items() if runs}
     if not swept:
@@ -103,8 +106,8 @@ def threshold_effect(preset: str, archive: Archive) -> Drawing | None:
         {
             name: {
                 stream + PARTIAL * (stream in partial): {
-                    PAPER: _reported(measure, stream),
-                    OURS: _measured(measure, runs),
+                    PAPER: _paper_points(measure, stream),
+                    OURS: _our_points(measure, runs),
                 }
                 for stream, runs in swept.items()
             }
@@ -118,33 +121,33 @@ def threshold_effect(preset: str, archive: Archive) -> Drawing | None:
             "standard deviation. Open: the paper's single runs (tables 10 and 11; for Split MNIST, of which it prints "
             "no accuracies, the one that SFAO.ipynb shows). Forgetting is F as the released code computes it; the "
             "paper's is what its PSM, (1 - F) / 2, implies. Every panel has its own scale."
-            + _said_of_parts(bool(partial))
+            + _partial_note(bool(partial))
         ),
     )
 
 
 def _sweep(preset: str, archive: Archive, stream: str) -> dict[str, list[Record]]:
-    """{column: the runs that are done}, of columns that have any."""
+    """Return {column: the runs that are done}, of columns that have any."""
     runs = protocol(PSM_TABLE, preset).cells
     found = {column: [r for r in archive.of(runs[stream, column]) if r.status == "done"] for column in THRESHOLDS}
     return {column: done for column, done in found.items() if done}
 
 
-def _reported(measure: _Measure, stream: str) -> list[Measured]:
+def _paper_points(measure: _Measure, stream: str) -> list[Measurement]:
     printed = {column: measure.printed(stream, column) for column in THRESHOLDS}
-    return [Measured(THRESHOLDS[column], value) for column, value in printed.items() if value is not None]
+    return [Measurement(THRESHOLDS[column], value) for column, value in printed.items() if value is not None]
 
 
-def _measured(measure: _Measure, runs: Mapping[str, Sequence[Record]]) -> list[Measured]:
+def _our_points(measure: _Measure, runs: Mapping[str, Sequence[Record]]) -> list[Measurement]:
     found = {column: spread([measure.of_run(record) for record in done]) for column, done in runs.items()}
-    return [Measured(THRESHOLDS[column], own.mean, own.std) for column, own in found.items()]
+    return [Measurement(THRESHOLDS[column], own.mean, own.std) for column, own in found.items()]
 
 
 # -- The paper's figure 1 -----------------------------------------------------------------------------------------
 
 
-def figure1(preset: str, archive: Archive) -> Drawing | None:
-    """The forgetting of every method, for which records suffice; None without any."""
+def draw_figure1(preset: str, archive: Archive) -> Drawing | None:
+    """Draw the forgetting of every method, for which records suffice; None without any."""
     records = {series.name: archive.of(series) for series in figure_series("figure1", preset)}
     runs = [LoadedRun(Path(), f"{name}-{own.seed}", own, []) for name, found in records.items() for own in found]
     drawing = draw_figure("figure1", runs) if runs else None

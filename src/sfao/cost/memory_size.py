@@ -1,4 +1,4 @@
-"""How many bytes a full memory holds: exactly what `memory_bytes` and `workspace_bytes` will say."""
+"""The bytes of a full memory: exactly what `memory_bytes` and `workspace_bytes` will say."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ FLOAT64 = 8
 
 
 @dataclass(frozen=True)
-class Held:
+class MemorySize:
     directions: int
     #: Of the small matrices of a gate that projects, when the directions are independent; else it is less.
     workspace: int
 
 
-def held_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage: str, rank: int, dtype: str) -> Held:
-    """Of these layers, each with `capacity` directions."""
+def count_memory_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage: Storage) -> MemorySize:
+    """Return the bytes of a memory with `capacity` directions for each of these layers."""
     directions = workspace = 0
     for group in groups:
         of_layer = layer_layouts(group)
         if not of_layer:
             continue
-        directions += capacity * Storage(storage, rank, dtype).bytes_per_direction(of_layer)
+        directions += capacity * storage.bytes_per_direction(of_layer)
         spanned = min(capacity, sum(layout.size for layout in of_layer))
         # Inverse norms, Gram matrix, scaled eigenvectors.
         workspace += FLOAT64 * capacity * (1 + capacity + spanned)
-    return Held(directions, workspace)
+    return MemorySize(directions, workspace)
 
 
 def layer_layouts(group: dict[str, Any]) -> list[Layout]:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from sfao.cost.formats import write_notes
 from sfao.cost.results import Results
-from sfao.cost.views import notes
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from sfao.cost.views import notes
 )
 def test_a_busy_machine_is_told_where_it_counts(load, cpu_time, busy):
     machine = {"load_before": load, "load_after": load, "cores": 2}
-    said = " ".join(notes(Results([], "cpu, batch 32", cpu_time, machine, ["mlp, dense: 4.3 GB"])))
+    said = " ".join(write_notes(Results([], "cpu, batch 32", cpu_time, machine, ["mlp, dense: 4.3 GB"])))
     assert ("The machine was busy" in said) == busy
     assert ("what other processes take is not counted" in said) == cpu_time
     assert "Left out, too large: mlp, dense: 4.3 GB." in said

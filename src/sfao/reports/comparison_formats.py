@@ -1,0 +1,54 @@
+"""A comparison as JSON, Markdown and LaTeX, and on a terminal."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from sfao.reports.comparison import Comparison, Group, Row
+from sfao.reports.comparison_columns import INTERVAL, drop_needless, text_columns
+from sfao.reports.comparison_notes import WARNING, write_notes
+from sfao.tables import Column, Table
+from sfao.tables.latex import render_latex
+from sfao.tables.markdown import render_markdown
+from sfao.tables.terminal import print_notes, render_terminal
+
+#: Columns of a terminal that leave room between those of the table.
+SPACIOUS = 100
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return plain containers with numbers in full precision."""
+    return {"groups": [asdict(group) for group in comparison.groups], "notice": comparison.notice}
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """Return one table per group, with all columns."""
+    notice = [comparison.notice] if comparison.notice else []
+    tables = [render_markdown(_table(group, text_columns(group))) for group in comparison.groups]
+    return "\n\n".join([*notice, *tables]) + "\n"
+
+
+def as_latex(comparison: Comparison) -> str:
+    """Return one table per group, without the interval so that it fits the width of a paper."""
+    tables = []
+    for number, group in enumerate(comparison.groups, start=1):
+        columns = [column for column in drop_needless(text_columns(group), group) if column is not INTERVAL]
+        title = f"{group.title}: mean and standard deviation over n seeds, the best in bold."
+        tables.append(render_latex(_table(group, columns, title), label=f"tab:comparison-{number}"))
+    return "% \\usepackage{booktabs}\n" + "\n".join(tables)
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print one table per group; it fits a terminal of 80 columns unless there is trouble to tell."""
+    if comparison.notice:
+        console.print(comparison.notice, style="yellow", highlight=False)
+    for group in comparison.groups:
+        table = _table(group, drop_needless(text_columns(group), group))
+        console.print(render_terminal(table, padding=int(console.width >= SPACIOUS)))
+        print_notes(table.notes, console, lambda note: "yellow" if note.startswith(WARNING) else "dim")
+
+
+def _table(group: Group, columns: Sequence[Column[Row]], title: str | None = None) -> Table[Row]:
+    return Table(title or group.title, columns, group.rows, write_notes(group), is_apart=lambda row: row.is_bound)

@@ -1,0 +1,38 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfao.tables.markdown import escape_markdown, render_grid, render_markdown
+from tests.tables.runners import NAME, Runner, race
+
+
+def test_a_table_is_a_heading_rows_and_a_list_of_notes():
+    assert render_markdown(race(), "###").splitlines() == [
+        "### A race",
+        "",
+        "| name | seconds | remark |",
+        "|---|---:|---|",
+        "| ann | **9.5** |  |",
+        "| bob | 11.2 | fell |",
+        "| eve |  |  |",
+        "| *car* | *2.0* |  |",
+        "",
+        "- Dry track.",
+    ]
+
+
+def test_without_notes_it_ends_with_an_empty_line():
+    assert render_markdown(race(notes=())).endswith("| *car* | *2.0* |  |\n")
+
+
+@pytest.mark.parametrize("name", ["a|b", "|", "||x||"])
+def test_a_bar_in_a_cell_or_a_title_ends_no_cell(name):
+    column = type(NAME)(name, lambda runner: runner.name)
+    head, _, row = render_grid(race([Runner(name, 1.0)], columns=[column])).splitlines()
+    assert head == row == f"| {escape_markdown(name)} |"
+
+
+@given(st.text(alphabet="ab| *", max_size=20))
+def test_as_many_cells_as_columns_whatever_the_names(name):
+    for line in render_grid(race([Runner(name, 1.0)])).splitlines():
+        assert line.replace("\\|", "").count("|") == 4
