@@ -6,7 +6,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.main import app
+from sfao.cli.app import app
 from sfao.data.formats.cifar import CIFAR10
 from sfao.methods import METHODS
 from sfao.models import MODELS
