@@ -23,7 +23,7 @@ tests: $(INSTALLED)
 
 # The documentation, as a site in site/: open site/index.html. Nothing is fetched from a network.
 docs: $(INSTALLED)
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo site/index.html
 
 bench: $(INSTALLED)
