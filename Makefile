@@ -21,7 +21,8 @@ types: $(INSTALLED)
 tests: $(INSTALLED)
 	$(BIN)/pytest -n auto
 
-# The documentation, as a site in site/: open site/index.html. Nothing is fetched from a network.
+# The documentation, as a site in site/ that fetches nothing from a network. Open site/index.html, or serve the folder
+# (`python3 -m http.server --directory site`): browsers allow the search on served pages only.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo site/index.html
