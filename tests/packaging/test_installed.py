@@ -50,6 +50,20 @@ train(model, optimizer, sfao.Gate(sfao.layer_groups(model)).attach(optimizer).co
 print(sfao.__version__, sfao.__file__)
 """
 
+# The kernels need Triton, which comes with torch where there is a GPU.
+EVERY_MODULE = """
+import importlib, pkgutil
+import sfao
+missing = []
+for module in pkgutil.walk_packages(sfao.__path__, "sfao."):
+    if not module.name.startswith("sfao.gating.device."):
+        try:
+            importlib.import_module(module.name)
+        except ImportError as error:
+            missing.append(f"{module.name}: {error}")
+print(missing)
+"""
+
 
 @pytest.fixture(scope="module")
 def bare(wheel, tmp_path_factory):
@@ -80,6 +94,4 @@ def test_the_demo_runs_from_the_wheel_with_the_extra(wheel, tmp_path):
     shown = [line.split()[0] for line in done.stdout.splitlines()]
     assert shown[3:8] == ["sgd", "ewc", "ogd", "agem", "sfao"]
     assert (laboratory.folder / "work" / "runs" / "demo-quick" / "comparison.md").is_file()
-    done = laboratory.run("sfao", "report", "runs/demo-quick")
-    assert done.returncode == 0, done.stderr
-    assert (laboratory.folder / "work" / "runs" / "demo-quick" / "report" / "report.html").is_file()
+    assert laboratory.python(EVERY_MODULE).strip() == "[]"
