@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types tests bench reproduction tutorial clean
+.PHONY: demo test lint types tests docs bench reproduction tutorial architecture clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -21,6 +21,12 @@ types: $(INSTALLED)
 tests: $(INSTALLED)
 	$(BIN)/pytest -n auto
 
+# The documentation, as a site in site/ that fetches nothing from a network. Open site/index.html, or serve the folder
+# (`python3 -m http.server --directory site`): browsers allow the search on served pages only.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo site/index.html
+
 bench: $(INSTALLED)
 	$(BIN)/sfao bench
 
@@ -32,12 +38,17 @@ reproduction: $(INSTALLED)
 tutorial: $(INSTALLED)
 	$(BIN)/python docs/make_tutorial.py
 
-# torch goes first: pinned, so that nothing pulls in another build of it.
+# The picture of what may import what, from the table that the tests check.
+architecture: $(INSTALLED)
+	$(BIN)/python docs/make_architecture.py
+
+# torch goes first: pinned, so that nothing pulls in another build of it. So does what builds this package: pip would
+# take the newest into an environment of its own.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch hatchling editables
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis site

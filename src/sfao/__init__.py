@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from sfao.optim.layers import layer_groups
     from sfao.optim.sfao import SFAO
 
-__all__ = ["SFAO", "Decision", "Gate", "layer_groups"]
+__version__ = "0.1.0"
+
+__all__ = ["SFAO", "Decision", "Gate", "__version__", "layer_groups"]
 
 # Imported when first used: `sfao --help` must not wait for torch.
 _HOMES = {

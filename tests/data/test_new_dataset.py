@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.main import app
+from sfao.cli.app import app
 from sfao.data.dataset import load_dataset
 from sfao.data.description import DatasetDescription
 from sfao.data.errors import DataError, MissingData

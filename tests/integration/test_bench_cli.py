@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.main import app
+from sfao.cli.app import app
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from sfao.cli.main import main; main()"]
 
@@ -192,7 +192,7 @@ def test_estimate_tells_bad_input_in_a_line(arguments, said):
 
 def test_both_are_offered_and_nothing_heavy_is_loaded_to_say_so():
     code = (
-        "import sys; from typer.testing import CliRunner; from sfao.cli.main import app; "
+        "import sys; from typer.testing import CliRunner; from sfao.cli.app import app; "
         "[print(CliRunner().invoke(app, asked).stdout) for asked in (['--help'], ['bench', '--help'])]; "
         "print([name for name in ('torch', 'matplotlib', 'numpy') if name in sys.modules])"
     )

@@ -174,7 +174,7 @@ def test_killed_then_interrupted_then_resumed_it_ends_as_if_nothing_had_happened
     ],
 )
 def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(arguments, message, tmp_path, monkeypatch):
-    from sfao.cli.main import app
+    from sfao.cli.app import app
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -189,7 +189,7 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(arguments, messag
 def test_the_demo_is_a_comparison_that_skips_what_is_finished(tmp_path, monkeypatch):
     """One method and one seed suffice here."""
     from sfao.cli import demo
-    from sfao.cli.main import app
+    from sfao.cli.app import app
 
     monkeypatch.setattr(demo, "METHODS", ("sgd",))
     monkeypatch.setattr(demo, "SEEDS", (0,))

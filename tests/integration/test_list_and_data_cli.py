@@ -6,7 +6,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.main import app
+from sfao.cli.app import app
 from sfao.data.sets.cifar10 import FORMAT as CIFAR10
 from sfao.methods import METHODS
 from sfao.models import MODELS

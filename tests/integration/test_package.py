@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,14 +26,30 @@ def test_importing_sfao_needs_torch_and_nothing_else():
 def test_the_public_names():
     import sfao
 
-    assert set(sfao.__all__) == {"SFAO", "Decision", "Gate", "layer_groups"}
+    assert set(sfao.__all__) == {"SFAO", "Decision", "Gate", "__version__", "layer_groups"}
+
+
+def test_the_version_is_the_installed_one_and_needs_no_installation():
+    import sfao
+
+    assert sfao.__version__ == version("sfao")
+    # Without site-packages: nothing is installed there, and the sources are all there is.
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); import sfao; print(sfao.__version__)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == sfao.__version__
 
 
 def test_the_demo_ends_in_its_table():
     """Two seeds suffice here; `make demo` runs five."""
     code = "import sys; sys.path.insert(0, 'examples'); import two_tasks as t; t.SEEDS = range(2); t.main()"
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two wait for each other where tests run side by side
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=one_thread,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     rows = {cells[1].strip(): [float(c) for c in cells[2:-1]] for cells in _cells(done.stdout)}

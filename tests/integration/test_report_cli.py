@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.main import app
+from sfao.cli.app import app
 from tests.reports.real_runs import comparison_of_four
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from sfao.cli.main import main; main()", "report"]
@@ -155,7 +155,7 @@ def test_a_figure_that_cannot_be_made_leaves_no_half_report(compared, tmp_path, 
 def test_it_is_offered_and_the_help_is_quick():
     """No figure library is loaded to say what there is."""
     code = (
-        "import sys; from typer.testing import CliRunner; from sfao.cli.main import app; "
+        "import sys; from typer.testing import CliRunner; from sfao.cli.app import app; "
         "print(CliRunner().invoke(app, ['--help']).stdout); "
         "print([name for name in ('torch', 'matplotlib', 'numpy', 'jinja2') if name in sys.modules])"
     )

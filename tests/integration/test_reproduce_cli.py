@@ -21,7 +21,7 @@ def reproduce(*arguments):
 
 
 def invoke(*arguments, **how):
-    from sfao.cli.main import app
+    from sfao.cli.app import app
 
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)], **how)
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import PositiveFloat
 from typer.testing import CliRunner
 
-from sfao.cli.main import app
+from sfao.cli.app import app
 from sfao.experiment.presets import preset_names
 from sfao.methods import METHODS, Method, MethodOptions
 from sfao.streams.stream import Task

@@ -11,10 +11,15 @@ from sfao.cli.terminal import INTERRUPTED, fail, spoken_errors
 BENCHMARK = "split-mnist-5k"
 METHODS = ("sgd", "ewc", "ogd", "agem", "sfao")
 SEEDS = (0, 1, 2)
+#: How much of the training data --quick learns from.
+QUICK = 0.05
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the runs.", show_default="runs/demo; quick: runs/demo-quick")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed on a slice of the data: a look, no result.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
@@ -27,8 +32,10 @@ def demo(
         from sfao.experiment.errors import Interrupted
         from sfao.experiment.plan import plan
 
-        jobs = plan(BENCHMARK, METHODS, SEEDS, out)
+        folder = out or Path("runs/demo-quick" if quick else "runs/demo")
+        seeds, settings = (SEEDS[:1], {"fraction": QUICK}) if quick else (SEEDS, {})
+        jobs = plan(BENCHMARK, METHODS, seeds, folder, settings=settings)
         try:
-            compare_and_print(jobs, out, resume=True, quiet=quiet, as_json=as_json, debug=debug)
+            compare_and_print(jobs, folder, resume=True, quiet=quiet, as_json=as_json, debug=debug)
         except Interrupted:
             raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None

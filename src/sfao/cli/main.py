@@ -1,33 +1,35 @@
-"""The sfao command."""
+"""The command `sfao`: the laboratory where it is installed, and how to install it where it is not."""
 
-import typer
+import sys
+from importlib.util import find_spec
 
-from sfao.cli.bench import bench
-from sfao.cli.compare import compare
-from sfao.cli.data import data
-from sfao.cli.demo import demo
-from sfao.cli.estimate import estimate
-from sfao.cli.list import list_all
-from sfao.cli.report import report
-from sfao.cli.reproduce import reproduce
-from sfao.cli.run import run
-
-app = typer.Typer(
-    help="Learn task after task without forgetting: run, compare and record continual learning.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+#: What the extra `lab` of the package brings, by the names that are imported.
+LAB = (
+    "filelock",
+    "jinja2",
+    "markupsafe",
+    "matplotlib",
+    "mlxtend",
+    "PIL",
+    "platformdirs",
+    "pydantic",
+    "yaml",
+    "rich",
+    "scipy",
+    "typer",
 )
-app.command()(demo)
-app.command()(run)
-app.command()(compare)
-app.command()(report)
-app.command()(reproduce)
-app.command()(estimate)
-app.command()(bench)
-app.command("list")(list_all)
-app.add_typer(data, name="data")
+
+BAD_USAGE = 2  # as in `sfao.cli.terminal`, which cannot be imported without the extra
 
 
 def main() -> None:
-    app()
+    missing = [name for name in LAB if find_spec(name) is None]
+    if missing:
+        print(
+            f"sfao: the command needs the extra `lab` (missing: {', '.join(missing)}): pip install 'sfao[lab]'",
+            file=sys.stderr,
+        )
+        sys.exit(BAD_USAGE)
+    from sfao.cli.app import app
+
+    app(prog_name="sfao")

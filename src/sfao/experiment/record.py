@@ -5,7 +5,6 @@ import json
 import platform
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from math import inf, isclose, nan
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
+from sfao import __version__
 from sfao.data.dataset import Dataset
 from sfao.experiment.files import write_json
 from sfao.metrics import summary
@@ -147,7 +147,7 @@ def versions(device: str) -> dict[str, str]:
     """Return the versions of software and hardware that a run used."""
     gpu = {"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     return {
-        "sfao": version("sfao"),
+        "sfao": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 import yaml
 from markupsafe import Markup
 
+from sfao import __version__
 from sfao.experiment.record import Record
 from sfao.gating.decision import Decision
 from sfao.reports.comparison import Group, Row
@@ -73,7 +73,7 @@ def make_opening(runs: Sequence[LoadedRun], sections: Sequence[Section]) -> Open
             f" They fall into {len(sections)} groups that differ in benchmark, scenario or data: nothing is averaged or"
             " ranked across groups, and nothing should be."
         )
-    return Opening(benchmarks, lead, version("sfao"))
+    return Opening(benchmarks, lead, __version__)
 
 
 def make_section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Section:

@@ -1,0 +1,70 @@
+"""The command itself: its version, its help, what a shell completes, and what it says without the laboratory."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import sfao
+from sfao.cli import main
+
+COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+BARE = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
+HELP_SECONDS, TRIES = 0.3, 4
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    surroundings = {**os.environ, **environment}
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, env=surroundings, check=False)
+
+
+def complete(typed: str, words: int) -> list[str]:
+    """What bash is offered after a line like this."""
+    done = run(_SFAO_COMPLETE="complete_bash", COMP_WORDS=typed, COMP_CWORD=str(words))
+    return done.stdout.split()
+
+
+def test_version():
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"sfao {sfao.__version__}\n", "")
+
+
+def test_a_shell_completes_commands_and_options():
+    assert complete("sfao re", 1) == ["report", "reproduce"]
+    assert complete("sfao data ", 2) == ["list", "get", "verify"]
+    assert complete("sfao demo --q", 2) == ["--quick", "--quiet"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(shell):
+    done = run(_SFAO_COMPLETE=f"source_{shell}")
+    assert done.returncode == 0
+    assert "_SFAO_COMPLETE" in done.stdout
+
+
+def processor_seconds(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_help_is_quick():
+    """Under 0.3 s on a quiet machine. On a busy one every second is longer, so a bare typer command takes turns."""
+    ours, bare = [], []
+    for _ in range(TRIES):
+        ours.append(processor_seconds([*COMMAND, "--help"]))
+        bare.append(processor_seconds([sys.executable, "-c", BARE, "--help"]))
+    assert min(ours) < max(HELP_SECONDS, 1.5 * min(bare))
+
+
+def test_without_the_laboratory_one_line_says_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(main, "LAB", ("sys", "not_installed", "neither_is_this"))
+    with pytest.raises(SystemExit) as stopped:
+        main.main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == (
+        "sfao: the command needs the extra `lab` (missing: not_installed, neither_is_this): pip install 'sfao[lab]'\n"
+    )

@@ -1,0 +1,97 @@
+"""The wheel, installed where nothing else is: with torch and numpy alone, and with the extra `lab`."""
+
+import tomllib
+
+import pytest
+
+import sfao
+from tests.packaging.conftest import ROOT
+from tests.packaging.environments import install
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+TRAINING = """
+import importlib.util, sys
+import torch
+from torch import nn
+import sfao
+
+for absent in ("typer", "rich", "pydantic", "yaml", "scipy", "matplotlib", "mlxtend", "triton"):
+    assert importlib.util.find_spec(absent) is None, absent
+
+torch.manual_seed(0)
+loss = nn.CrossEntropyLoss()
+tasks = [[(x, (x[:, feature] > 0).long()) for x in torch.randn(4, 8, 6)] for feature in (0, 1)]
+
+
+def train(model, optimizer, consolidate):
+    for task in tasks:
+        for x, y in task:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+        consolidate(model, task, loss)
+
+
+def network():
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+for options in ({}, {"projection": "cone"}, {"projection": "sequential"}, {"storage": "factored"}):
+    model = network()
+    optimizer = sfao.SFAO(sfao.layer_groups(model), lr=0.1, accept_above=1, discard_below=-1, **options)
+    train(model, optimizer, optimizer.consolidate)
+    assert set(optimizer.last_decisions.values()) == {sfao.Decision.PROJECT}
+    assert optimizer.memory_bytes > 0
+
+model = network()
+optimizer = torch.optim.AdamW(model.parameters())
+train(model, optimizer, sfao.Gate(sfao.layer_groups(model)).attach(optimizer).consolidate)
+print(sfao.__version__, sfao.__file__)
+"""
+
+# The kernels need Triton, which comes with torch where there is a GPU.
+EVERY_MODULE = """
+import importlib, pkgutil
+import sfao
+missing = []
+for module in pkgutil.walk_packages(sfao.__path__, "sfao."):
+    if not module.name.startswith("sfao.gating.device."):
+        try:
+            importlib.import_module(module.name)
+        except ImportError as error:
+            missing.append(f"{module.name}: {error}")
+print(missing)
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    return install(tmp_path_factory.mktemp("bare") / "env", wheel, PROJECT["dependencies"])
+
+
+def test_torch_and_numpy_suffice_to_train(bare):
+    version, _, file = bare.python(TRAINING).strip().partition(" ")
+    assert version == sfao.__version__
+    assert file.startswith(str(bare.folder))
+
+
+def test_the_command_says_which_extra_is_missing(bare):
+    done = bare.run("sfao", "demo")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("sfao: the command needs the extra `lab` (missing: matplotlib, mlxtend, ")
+    assert line.endswith("pip install 'sfao[lab]'")
+
+
+def test_the_demo_runs_from_the_wheel_with_the_extra(wheel, tmp_path):
+    """A slice of the data and one seed; every package of the laboratory is there, and no other."""
+    asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["lab"]]
+    laboratory = install(tmp_path / "env", wheel, asked, extras="[lab]")
+    assert laboratory.run("sfao", "--version").stdout == f"sfao {sfao.__version__}\n"
+    done = laboratory.run("sfao", "demo", "--quick")
+    assert done.returncode == 0, done.stderr
+    shown = [line.split()[0] for line in done.stdout.splitlines()]
+    assert shown[3:8] == ["sgd", "ewc", "ogd", "agem", "sfao"]
+    assert (laboratory.folder / "work" / "runs" / "demo-quick" / "comparison.md").is_file()
+    assert laboratory.python(EVERY_MODULE).strip() == "[]"
