@@ -33,10 +33,10 @@ def gated_on(*devices: str) -> Iterator[None]:
         yield
 
 
-if "triton" in sys.modules and "sfao.gating.device.kernels" not in sys.modules and not HAS_GPU:
+if "triton" in sys.modules and "sfao.gating.device.entry_kernels" not in sys.modules and not HAS_GPU:
     raise RuntimeError("Triton was imported before it was told to interpret")
 with interpreted():
     pytest.importorskip("triton")
-    from sfao.gating.device import engine, kernels
+    from sfao.gating.device import engine, entry_kernels
 
-__all__ = ["DEVICE", "HAS_GPU", "engine", "gated_on", "interpreted", "kernels"]
+__all__ = ["DEVICE", "HAS_GPU", "engine", "entry_kernels", "gated_on", "interpreted"]

@@ -9,7 +9,7 @@ from torch import nn
 
 from sfao.optim import choose_path, gate_path
 from sfao.optim.host_path import HostPath, read_gradient
-from tests.on_device import DEVICE, gated_on, kernels
+from tests.on_device import DEVICE, entry_kernels, gated_on
 from tests.optim.beside import PROJECT, Beside, flat, made_up
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -61,7 +61,7 @@ def test_where_triton_finds_no_compiler(monkeypatch):
     def launch(*args, **kwargs):
         raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
 
-    monkeypatch.setattr(type(kernels.point), "__getitem__", lambda kernel, grid: launch)
+    monkeypatch.setattr(type(entry_kernels.point), "__getitem__", lambda kernel, grid: launch)
     fallen_back("Triton cannot run here (Failed to find C compiler.)")
 
 

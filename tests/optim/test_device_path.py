@@ -8,7 +8,7 @@ from torch import nn
 
 from sfao import Decision
 from sfao.optim import choose_path, device_path
-from tests.on_device import kernels
+from tests.on_device import entry_kernels
 from tests.optim.beside import EVERY, PROJECT, Beside, Layers, flat, made_up, remembering
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -71,7 +71,7 @@ def test_everything_is_launched_on_the_device_of_the_gradients(monkeypatch):
         yield
         made_current.pop()
 
-    launcher = type(kernels.point)
+    launcher = type(entry_kernels.point)
     launch = launcher.__getitem__
 
     def recorded(kernel, grid):

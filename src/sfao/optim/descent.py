@@ -106,16 +106,17 @@ class DescentSettings(NamedTuple):
     """The settings of a param group."""
 
     lr: float | Tensor
-    momentum: float
-    dampening: float
-    weight_decay: float
-    nesterov: bool
-    maximize: bool
-    momentum_form: str
-    decoupled_weight_decay: bool
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    maximize: bool = False
+    momentum_form: str = "heavy_ball"
+    decoupled_weight_decay: bool = False
 
 
 DESCENT_NAMES = DescentSettings._fields
+DESCENT_DEFAULTS = DescentSettings._field_defaults
 #: Arguments of torch's SGD about how a step is computed: the value that cannot be had, with the reason.
 REFUSED = {
     "foreach": (False, "all parameters always move in one pass"),

@@ -1,7 +1,7 @@
 """The gate: layers with memories, gating their gradients, and storing what must not be overwritten."""
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self, Unpack
 
 import torch
@@ -12,16 +12,18 @@ from torch.optim import Optimizer
 from sfao.checks import check_choice, check_names, check_seed
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
+from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim.attachment import Attachment
+from sfao.optim.choose_path import choose_path
 from sfao.optim.consolidation.batches import Loss, check_arguments, choose_objective, choose_unit, make_units
 from sfao.optim.consolidation.store import store_gradient, store_task
 from sfao.optim.gate_path import Path, PathHistory
-from sfao.optim.gate_state import GateState, read_group_options, read_state, write_layer_state
-from sfao.optim.host_path import HostPath, exact_arithmetic, find_finite_gradients
+from sfao.optim.gate_state import adopt_state, read_group_options, read_state, write_state
+from sfao.optim.host_path import HostPath, find_finite_gradients
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
 from sfao.optim.looks import measure_kept, measure_risk
-from sfao.optim.planning import check_budget, check_group_fits, check_same_options, plan_options
+from sfao.optim.planning import check_new_group, check_same_options, plan_options
+from sfao.optim.precision import BACKENDS, EXACT, exact_products
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
@@ -42,7 +44,6 @@ class Gate:
         memory_budget: how many bytes of directions may be held (``"64MiB"``). Picks ``storage``, ``rank``,
             ``memory_dtype`` and, where ``capacity`` directions do not fit, a smaller capacity:
             see :attr:`memory_plan`.
-
         options: see :class:`sfao.gating.options.GateOptions`.
     """
 
@@ -95,18 +96,9 @@ class Gate:
         check_group_names(group, OPTION_NAMES)
         self.add_group({**self.defaults, **group})
 
-    def check_group(self, group: dict[str, Any]) -> None:
-        """Raise a ValueError if the gate could not take this group in."""
-        check_options(group)
-        check_group_fits(group, self.param_groups)
-        if self.granularity == "global" and self.param_groups:
-            check_same_options(group, self.param_groups[0])
-        if self.memory_plan is not None:
-            check_budget(group, self.param_groups, self.memory_plan)
-
     def add_group(self, group: dict[str, Any]) -> None:
         """Take in a named param group with all options set."""
-        self.check_group(group)
+        check_new_group(group, self.param_groups, self.granularity, self.memory_plan)
         if self.granularity == "layer" or not self.layers:
             generator = torch.Generator().manual_seed(self.seed + 7919 * len(self.layers))
             name = "model" if self.granularity == "global" else group["name"]
@@ -123,8 +115,7 @@ class Gate:
     def attach(self, optimizer: Optimizer) -> Self:
         """Gate every step() of this optimizer from now on; return the gate.
 
-        A layer that is discarded does not move at all: the optimizer sees no gradient for it, so neither
-        its momentum nor its weight decay acts.
+        A discarded layer does not move at all: the optimizer, its momentum and decay too, sees no gradient for it.
         """
         if self._attachment is not None:
             raise ValueError(
@@ -150,16 +141,11 @@ class Gate:
         On a device nothing waits for what is decided. A gradient that is not finite then makes all updates zero,
         and the flag returned, on the device, false; it is raised when somebody looks, or some steps later.
         """
-        with exact_arithmetic(self.device.type):
+        with self._exactly():
             self._check_options()
             if not self._path.serves():
-                self._path = self._choose_path()
+                self._path = choose_path(self.layers, self._path)
             return self._path.step()
-
-    def _choose_path(self) -> Path:
-        from sfao.optim.choose_path import choose_path
-
-        return choose_path(self.layers, self._path)
 
     def _check_options(self) -> None:
         """Raise a ValueError if an option breaks its rule."""
@@ -170,12 +156,24 @@ class Gate:
             for group in self.param_groups[1:]:
                 check_same_options(group, self.param_groups[0])
 
+    @contextmanager
+    def _exactly(self) -> Iterator[None]:
+        """Leave autograd, and whatever would round the gate's own products: autocast, TF32."""
+        device = self.device.type
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+            if not BACKENDS or any(backend.fp32_precision not in EXACT for backend in BACKENDS):
+                stack.enter_context(exact_products())
+            yield
+
     # -- Storing ---------------------------------------------------------------------------------------
 
     def remember(self) -> int:
         """Store the directions of the gradients that backward() left; return how many were stored."""
         self._close_path()
-        with exact_arithmetic(self.device.type):
+        with self._exactly():
             self._check_options()
             found = find_finite_gradients(self.layers)
             return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
@@ -215,7 +213,7 @@ class Gate:
             for layer in self.layers:
                 stack.enter_context(layer.memory.restored_on_error())
             units = make_units(batches, choose_unit(target, per), limit, capacity, self.layers[0].memory.generator)
-            stored = store_task(self.layers, self.task, model, objective, units, self.device.type)
+            stored = store_task(self.layers, self.task, model, objective, units, self._exactly)
         self.end_task()
         return stored
 
@@ -268,57 +266,33 @@ class Gate:
         leaves it, in `.grad`: call this after step() and before zero_grad().
         """
         self._path.report()
-        with exact_arithmetic(self.device.type):
+        with self._exactly():
             return measure_risk(self.layers)
 
     def kept(self) -> dict[str, float]:
-        """Return the share of the length of each layer's gradient that its last update kept: 1 accepted, 0 discarded.
-
-        Like `risk`, to be called after step() and before zero_grad().
-        """
+        """Return the share of the length of each layer's gradient that its last update kept; see :meth:`risk`."""
         report = self._path.report()
-        with exact_arithmetic(self.device.type):
+        with self._exactly():
             return measure_kept(self.layers, report)
 
     def __repr__(self) -> str:
-        return describe_groups(type(self).__name__, self.param_groups, OPTION_NAMES)
+        return describe_groups(type(self).__name__, self.param_groups, DEFAULTS)
 
     # -- State -----------------------------------------------------------------------------------------
 
-    def state_dict(self, *, with_options: bool = True) -> dict[str, Any]:
-        """Return memories, counts, generators and options, in plain containers and tensors.
-
-        An optimizer that saves the param groups, hence the options, itself takes the state without them.
-        """
-        counts = self.counts
-        state = {
-            "task": self.task,
-            "granularity": self.granularity,
-            "layers": {layer.name: write_layer_state(layer, counts[layer.name]) for layer in self.layers},
-        }
-        if with_options:
-            state["options"] = [{name: group[name] for name in OPTION_NAMES} for group in self.param_groups]
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        """Return memories, counts, generators and options, in plain containers and tensors."""
+        options = [{name: group[name] for name in OPTION_NAMES} for group in self.param_groups]
+        return {**write_state(self), "options": options}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
-        self.adopt(self.read_state(state_dict), read_group_options(state_dict, self.param_groups))
+        adopt_state(self, read_state(self, state_dict), read_group_options(state_dict, self.param_groups))
 
-    def read_state(self, state: dict[str, Any]) -> GateState:
-        """Return the state, checked, and change nothing; a RuntimeError if it is of another model or damaged."""
-        return read_state(state, self.granularity, self.layers)
-
-    def adopt(self, state: GateState, groups: list[dict[str, Any]]) -> None:
-        """Go on from a state that was read, with the options of these groups."""
-        self.task = state.task
-        self.param_groups = groups
+    def drop_path(self) -> None:
+        """Gate anew from the next step on: memories were replaced, and what a device knew of them is void."""
         self._path.abandon()
         self._path = HostPath(self.layers, self._path.history)
-        plan = self.memory_plan
-        if plan is not None and any(layer.memory.capacity != plan.capacity for layer in state.layers):
-            self.memory_plan = None
-        for layer, group, loaded in zip(self.layers, groups, state.layers, strict=False):
-            layer.adopt(group, loaded.memory, loaded.counts, loaded.rule_state)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""

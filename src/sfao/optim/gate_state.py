@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
 from sfao.optim.layers import Layer
+
+if TYPE_CHECKING:
+    from sfao.optim.gate import Gate
 
 
 @dataclass(frozen=True)
@@ -28,26 +31,40 @@ class GateState:
     layers: list[LayerState]
 
 
-def write_layer_state(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
+def write_state(gate: "Gate") -> dict[str, Any]:
+    """Return the state of a gate without its options, which param groups hold."""
+    counts = gate.counts
     return {
-        "shapes": [list(parameter.shape) for parameter in layer.parameters],
-        "counts": counts,
-        "rule_state": list(layer.rule_state),
-        "memory": layer.memory.state_dict(),
+        "task": gate.task,
+        "granularity": gate.granularity,
+        "layers": {layer.name: _write_layer(layer, counts[layer.name]) for layer in gate.layers},
     }
 
 
-def read_state(state: dict[str, Any], granularity: str, layers: Sequence[Layer]) -> GateState:
-    """Return the state, checked against these layers; a RuntimeError if it is of another model or damaged."""
+def read_state(gate: "Gate", state: dict[str, Any]) -> GateState:
+    """Return the state, checked against the gate; a RuntimeError if it is of another model or damaged."""
     try:
-        if state["granularity"] != granularity:
-            raise RuntimeError(f"`state_dict` must have granularity {granularity!r}, got {state['granularity']!r}")
-        names = [layer.name for layer in layers]
+        if state["granularity"] != gate.granularity:
+            raise RuntimeError(f"`state_dict` must have granularity {gate.granularity!r}, got {state['granularity']!r}")
+        names = [layer.name for layer in gate.layers]
         if list(state["layers"]) != names:
             raise RuntimeError(f"`state_dict` must be of a model with the layers {names}, got {list(state['layers'])}")
-        return GateState(int(state["task"]), [_read_layer(layer, state["layers"][layer.name]) for layer in layers])
+        layers = [_read_layer(layer, state["layers"][layer.name]) for layer in gate.layers]
+        return GateState(int(state["task"]), layers)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RuntimeError(f"`state_dict` must come from a gate, but reading it failed: {error!r}") from error
+
+
+def adopt_state(gate: "Gate", state: GateState, groups: list[dict[str, Any]]) -> None:
+    """Let the gate go on from a state that was read, with the options of these groups."""
+    gate.task = state.task
+    gate.param_groups = groups
+    gate.drop_path()
+    plan = gate.memory_plan
+    if plan is not None and any(layer.memory.capacity != plan.capacity for layer in state.layers):
+        gate.memory_plan = None
+    for layer, group, loaded in zip(gate.layers, groups, state.layers, strict=False):
+        layer.adopt(group, loaded.memory, loaded.counts, loaded.rule_state)
 
 
 def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,6 +76,15 @@ def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) 
     except (KeyError, TypeError, ValueError) as error:
         raise RuntimeError(f"`state_dict` must hold the options of a gate: {error}") from error
     return read
+
+
+def _write_layer(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
+    return {
+        "shapes": [list(parameter.shape) for parameter in layer.parameters],
+        "counts": counts,
+        "rule_state": list(layer.rule_state),
+        "memory": layer.memory.state_dict(),
+    }
 
 
 def _read_layer(layer: Layer, saved: dict[str, Any]) -> LayerState:

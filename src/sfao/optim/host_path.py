@@ -1,7 +1,6 @@
 """The gate on the host: one layer after the other, each decision known before the next."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from math import hypot, isfinite
 
@@ -17,8 +16,6 @@ from sfao.optim.layers import Layer
 # Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
 SMALL, LARGE = 1e-12, 1e12
 SMALLEST = 1e-300
-#: Names of the float32 precision that rounds nothing else.
-EXACT = ("ieee", "none")
 
 
 class HostPath:
@@ -93,44 +90,6 @@ def gate_layer(layer: Layer, gradient: "LayerGradient") -> tuple[Decision | None
         return Decision.PROJECT, largest
     gradient.zero_()
     return Decision.DISCARD, largest
-
-
-@contextmanager
-def exact_arithmetic(device_type: str) -> Iterator[None]:
-    """Leave autograd, and whatever would round the gate's own products on such a device: autocast, TF32."""
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        if torch.is_autocast_enabled(device_type):
-            stack.enter_context(torch.autocast(device_type, enabled=False))
-        stack.enter_context(exact_products())
-        yield
-
-
-@contextmanager
-def exact_products() -> Iterator[None]:
-    """Multiply matrices as exactly as float32 can, which a user may have lowered for the model.
-
-    torch 2.9 says so for every backend by itself, and its older way of asking fails where the new one was used.
-    """
-    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
-        precision = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(precision)
-        return
-    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
-    lowered = [(backend, backend.fp32_precision) for backend in backends if backend.fp32_precision not in EXACT]
-    for backend, _ in lowered:
-        backend.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        for backend, precision in lowered:
-            backend.fp32_precision = "none"
-            if backend.fp32_precision != precision:  # else it follows `torch.backends.fp32_precision`, now as later
-                backend.fp32_precision = precision
 
 
 def find_gradients(layers: Sequence[Layer]) -> "list[tuple[Layer, LayerGradient]]":

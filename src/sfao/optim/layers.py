@@ -1,6 +1,6 @@
 """Layers: the parameters that are gated together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -72,13 +72,13 @@ def _as_group(item: object) -> dict[str, Any]:
     return {**item, "params": tensors}
 
 
-def describe_groups(kind: str, groups: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    """Return a line on the groups: how many, which options they share, and in which they differ."""
-    shared = [name for name in names if all(group[name] == groups[0][name] for group in groups)]
-    told = [name for name in shared if name not in DEFAULTS or groups[0][name] != DEFAULTS[name]]
+def describe_groups(kind: str, groups: Sequence[dict[str, Any]], defaults: Mapping[str, Any]) -> str:
+    """Return a line on the groups: how many, options that are not at their defaults, and those that differ."""
+    first = groups[0]
+    shared = {name for name in defaults if all(group[name] == first[name] for group in groups)}
     parts = [f"{len(groups)} layer{'s' if len(groups) > 1 else ''}"]
-    parts += [f"{name}={groups[0][name]!r}" for name in told if name in ("lr",) or groups[0][name]]
-    parts += [f"{name} per layer" for name in names if name not in shared]
+    parts += [f"{name}={first[name]!r}" for name in defaults if name in shared and first[name] != defaults[name]]
+    parts += [f"{name} per layer" for name in defaults if name not in shared]
     return f"{kind}({', '.join(parts)})"
 
 

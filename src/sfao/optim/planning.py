@@ -25,7 +25,19 @@ def plan_options(
     return {**chosen, **plan.storage.options, "capacity": plan.capacity}, plan
 
 
-def check_group_fits(group: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+def check_new_group(
+    group: dict[str, Any], groups: list[dict[str, Any]], granularity: str, plan: MemoryPlan | None
+) -> None:
+    """Raise a ValueError if a gate over these groups could not take this one in."""
+    check_options(group)
+    _check_parameters(group, groups)
+    if granularity == "global" and groups:
+        check_same_options(group, groups[0])
+    if plan is not None:
+        _check_budget(group, groups, plan)
+
+
+def _check_parameters(group: dict[str, Any], groups: list[dict[str, Any]]) -> None:
     """Raise a ValueError if the name or a parameter of a group is among these already, or is no leaf."""
     if any(group["name"] == known["name"] for known in groups):
         raise ValueError(f"`name` must be unique among param groups, got {group['name']!r} twice")
@@ -48,7 +60,7 @@ def check_same_options(group: dict[str, Any], first: dict[str, Any]) -> None:
             )
 
 
-def check_budget(group: dict[str, Any], groups: list[dict[str, Any]], plan: MemoryPlan) -> None:
+def _check_budget(group: dict[str, Any], groups: list[dict[str, Any]], plan: MemoryPlan) -> None:
     """Raise a ValueError if the plan's budget does not hold one more group."""
     needed = sum(map(_bytes_at_capacity, (*groups, group)))
     if needed > plan.budget:

@@ -11,10 +11,19 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
 from sfao.optim.consolidation.batches import Loss
-from sfao.optim.descent import DESCENT_NAMES, REFUSED, Descent, check_descent, evaluate, refuse_arguments
+from sfao.optim.descent import (
+    DESCENT_DEFAULTS,
+    DESCENT_NAMES,
+    REFUSED,
+    Descent,
+    check_descent,
+    evaluate,
+    refuse_arguments,
+)
 from sfao.optim.gate import OPTION_NAMES, Gate
+from sfao.optim.gate_state import adopt_state, read_state, write_state
 from sfao.optim.layers import Parameters, as_groups, describe_groups
-from sfao.optim.planning import plan_options
+from sfao.optim.planning import check_new_group, plan_options
 
 #: Options that states from before them lack, with the values that held then.
 ADDED_OPTIONS = {
@@ -89,7 +98,8 @@ class SFAO(Descent):
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
         group = refuse_arguments(group)
         check_group_names(group, (*DESCENT_NAMES, *OPTION_NAMES, *REFUSED))
-        self.gate.check_group({**self.defaults, **group})
+        complete, gate = {**self.defaults, **group}, self.gate
+        check_new_group(complete, gate.param_groups, gate.granularity, gate.memory_plan)
         super().add_param_group(group)
         self.gate.add_group(group)
 
@@ -166,26 +176,26 @@ class SFAO(Descent):
         return self.gate.kept()
 
     def __repr__(self) -> str:
-        return describe_groups(type(self).__name__, self.param_groups, (*DESCENT_NAMES, *OPTION_NAMES))
+        return describe_groups(type(self).__name__, self.param_groups, {"lr": None, **DESCENT_DEFAULTS, **DEFAULTS})
 
     # -- State -----------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "gate": self.gate.state_dict(with_options=False)}
+        return {**super().state_dict(), "gate": write_state(self.gate)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
         if not isinstance(state_dict, dict) or "gate" not in state_dict:
             got = f"keys {list(state_dict)}" if isinstance(state_dict, dict) else type(state_dict).__name__
             raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got {got}")
-        state = self.gate.read_state(state_dict["gate"])
+        state = read_state(self.gate, state_dict["gate"])
         try:
             groups = [{**ADDED_OPTIONS, **group} for group in state_dict["param_groups"]]
             self._check_saved(groups, state_dict["state"])
             super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
-        self.gate.adopt(state, self.param_groups)
+        adopt_state(self.gate, state, self.param_groups)
 
     def _check_saved(self, groups: list[dict[str, Any]], state: dict[int, dict[str, Any]]) -> None:
         """Raise a ValueError for saved options that break a rule, or momentum of other shapes."""

@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 
 import sfao
 from sfao.cost.filling import fill_memory
-from sfao.gating.device import kernels, layer_kernels
+from sfao.gating.device import entry_kernels, kernels, layer_kernels
 from sfao.gating.device.engine import DeviceGate, Member
 
 TYPES = {
@@ -90,7 +90,7 @@ def main() -> None:
     for capability in map(int, sys.argv[1:]):
         compiled = recorder.compile(capability)
     print(*sorted(compiled))
-    named = {**vars(kernels), **vars(layer_kernels)}
+    named = {**vars(kernels), **vars(entry_kernels), **vars(layer_kernels)}
     launched = {name for name, value in named.items() if isinstance(value, JITFunction) and name[0] != "_"}
     sys.exit(f"never launched: {launched - compiled}" if launched - compiled else 0)
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.device import kernels
+from sfao.gating.device import entry_kernels
 
-#: Addresses that one launch of `kernels.point` takes.
+#: Addresses that one launch of `entry_kernels.point` takes.
 AT_ONCE = 8
 
 
@@ -23,4 +23,4 @@ class Addresses:
         for first in range(0, len(addresses), AT_ONCE):
             some = list(addresses[first : first + AT_ONCE])
             some += some[-1:] * (AT_ONCE - len(some))
-            kernels.point[(1,)](self.table, first, len(addresses), *some, num_warps=1)
+            entry_kernels.point[(1,)](self.table, first, len(addresses), *some, num_warps=1)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sfao.gating.device import kernels, layer_kernels
+from sfao.gating.device import entry_kernels, kernels, layer_kernels
 from sfao.gating.device.tables import (
     Kind,
     Piece,
@@ -52,7 +52,7 @@ class Norms:
 
     def measure(self, norms: Tensor, roots: Tensor, scales: Tensor, looking: Tensor, held: Tensor) -> None:
         """Norms, in float64, not finite if an entry is not; their roots and inverse roots; and who is looking."""
-        kernels.sum_squares[(len(self._spans),)](
+        entry_kernels.sum_squares[(len(self._spans),)](
             self._partial, self._spans, self._addresses, self._sizes, ENTRIES=ENTRIES, num_warps=8
         )
         layer_kernels.measure[(len(self._segments),)](
@@ -62,7 +62,7 @@ class Norms:
     def clear_rest(self, sound: Tensor) -> None:
         """Zero the gradients of the rest, unless all is sound."""
         if len(self._rest_spans):
-            kernels.clear[(len(self._rest_spans),)](
+            entry_kernels.clear[(len(self._rest_spans),)](
                 self._rest_spans, self._addresses, self._sizes, sound, ENTRIES=ENTRIES
             )
 

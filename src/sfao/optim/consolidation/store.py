@@ -1,6 +1,7 @@
 """The store: gradients of a finished task go into the memories of the layers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,6 @@ from sfao.optim.host_path import (
     SMALL,
     LayerGradient,
     check_finite,
-    exact_arithmetic,
     follow_gradient,
     read_gradient,
 )
@@ -27,9 +27,9 @@ def store_task(
     model: nn.Module,
     objective: Loss,
     units: Units,
-    device_type: str,
+    exactly: Callable[[], AbstractContextManager[None]],
 ) -> int:
-    """Take the gradients that the layers will hold, and store them; return how many."""
+    """Take the gradients that the layers will hold, and store them under `exactly`; return how many."""
     draw = Draw(layers, task, units.count)
     store = Store(layers, task, draw)
     parameters = [parameter for layer in layers for parameter in layer.parameters]
@@ -45,13 +45,13 @@ def store_task(
     for numbers, batches in _group(units.select(is_wanted), taker):
         remaining = iter(numbers)
         for found in taker.take(batches):
-            with exact_arithmetic(device_type):
+            with exactly():
                 store.add([next(remaining) for _ in range(found.count)], found)
     if not any_unit:
         raise ValueError("`batches` must yield at least one batch, got none")
     if store.is_unreached:
         raise ValueError("`model` must use the gated parameters, but none of them had a gradient")
-    with exact_arithmetic(device_type):
+    with exactly():
         return store.close()
 
 
