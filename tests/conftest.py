@@ -26,7 +26,7 @@ def _on_device() -> Iterator[None]:
 @pytest.fixture
 def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles so small that little layers have several, in every dimension."""
-    from sfao.gating.device import launches
+    from sfao.gating._device import launches
 
     for name in (
         "DOT_ROWS",

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from sfao.optim import choose_path, gate_path
+from sfao.optim import _choose_path as choose_path
+from sfao.optim import _gate_path as gate_path
 
 HAS_GPU = torch.cuda.is_available() and torch.cuda.get_device_capability() >= choose_path.CAPABILITY
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
@@ -33,10 +34,10 @@ def gated_on(*devices: str) -> Iterator[None]:
         yield
 
 
-if "triton" in sys.modules and "sfao.gating.device.entry_kernels" not in sys.modules and not HAS_GPU:
+if "triton" in sys.modules and "sfao.gating._device.entry_kernels" not in sys.modules and not HAS_GPU:
     raise RuntimeError("Triton was imported before it was told to interpret")
 with interpreted():
     pytest.importorskip("triton")
-    from sfao.gating.device import engine, entry_kernels
+    from sfao.gating._device import engine, entry_kernels
 
 __all__ = ["DEVICE", "HAS_GPU", "engine", "entry_kernels", "gated_on", "interpreted"]

@@ -13,7 +13,7 @@ Matrix = Iterable[Iterable[float]]
 
 def average_accuracy(matrix: Matrix) -> float:
     """Mean accuracy over all tasks, after the last one."""
-    return fmean(_checked(matrix)[-1])
+    return fmean(_check_matrix(matrix)[-1])
 
 
 def forgetting_per_task(matrix: Matrix) -> list[float]:
@@ -23,7 +23,7 @@ def forgetting_per_task(matrix: Matrix) -> list[float]:
     and so are the rows before task i was learnt, so accuracy that an earlier task brought along can be
     forgotten too.
     """
-    rows = _checked(matrix)
+    rows = _check_matrix(matrix)
     return [max(row[task] for row in rows) - rows[-1][task] for task in range(len(rows) - 1)]
 
 
@@ -37,20 +37,20 @@ def average_forgetting_released(matrix: Matrix) -> float:
 
     That code never evaluates a task before it is learnt (its matrix holds 0 there), so those rows stay out too.
     """
-    rows = _checked(matrix)
+    rows = _check_matrix(matrix)
     last = len(rows) - 1
     return _mean([max(row[task] for row in rows[task:last]) - rows[last][task] for task in range(last)])
 
 
 def backward_transfer(matrix: Matrix) -> float:
     """Mean change of a task's accuracy from when it was learnt to the end; negative when tasks are forgotten."""
-    rows = _checked(matrix)
+    rows = _check_matrix(matrix)
     return _mean([rows[-1][task] - rows[task][task] for task in range(len(rows) - 1)])
 
 
 def forward_transfer(matrix: Matrix, initial: Iterable[float]) -> float:
     """Mean accuracy that a task already has just before it is learnt, over that of the random initialisation."""
-    rows = _checked(matrix)
+    rows = _check_matrix(matrix)
     before = [float(accuracy) for accuracy in initial]
     if len(before) != len(rows):
         raise ValueError(f"`initial` must hold one accuracy a task ({len(rows)}), got {len(before)}")
@@ -63,7 +63,7 @@ def psm(matrix: Matrix) -> float:
 
     A_final is the final accuracy on the last task, A_avg the average accuracy over all tasks.
     """
-    rows = _checked(matrix)
+    rows = _check_matrix(matrix)
     return (rows[-1][-1] + fmean(rows[-1])) / 2
 
 
@@ -77,7 +77,7 @@ def psm_released(matrix: Matrix) -> float:
 
 def summary(matrix: Matrix, initial: Iterable[float]) -> dict[str, float]:
     """The metrics that a record holds, by name."""
-    rows = _checked(matrix)
+    rows = _check_matrix(matrix)
     return {
         "average_accuracy": average_accuracy(rows),
         "average_forgetting": average_forgetting(rows),
@@ -88,7 +88,7 @@ def summary(matrix: Matrix, initial: Iterable[float]) -> dict[str, float]:
     }
 
 
-def _checked(matrix: Matrix) -> list[list[float]]:
+def _check_matrix(matrix: Matrix) -> list[list[float]]:
     rows = [[float(accuracy) for accuracy in row] for row in matrix]
     if not rows or any(len(row) != len(rows) for row in rows):
         raise ValueError(

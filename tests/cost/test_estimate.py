@@ -13,7 +13,7 @@ from sfao.cost.measuring import Effort
 from sfao.cost.memory_size import count_memory_bytes
 from sfao.cost.results import measure_group
 from sfao.cost.training import Setting, full_optimizer
-from sfao.gating.layout import Layout, layouts
+from sfao.gating._layout import Layout, lay_out
 from sfao.gating.storage import Storage
 from sfao.models import wide_resnet
 
@@ -132,7 +132,7 @@ def test_a_pace_leaves_out_what_two_layers_have_in_common():
 
 @pytest.mark.parametrize("layout", [Layout(6, (9, 1)), Layout(1, (5, 5)), Layout(8, (72,))])
 def test_made_up_layers_are_laid_out_like_those_they_stand_for(layout):
-    assert layouts(shapes_of(layout)) == [layout]
+    assert lay_out(shapes_of(layout)) == [layout]
 
 
 @pytest.mark.parametrize("shapes", [[(64, 3, 3, 3)], [(256, 784), (256,)], [(640,), (640,)]])
@@ -140,7 +140,7 @@ def test_made_up_layers_are_laid_out_like_those_they_stand_for(layout):
 def test_a_tiny_layer_is_no_larger_and_is_spanned_only_if_the_layer_is(shapes, capacity):
     holding = Holding(capacity, Storage("factored", 2, "float32"), 10)
     tiny = tiny_layer(shapes, holding)
-    small, large = (sum(layout.size for layout in layouts(each)) for each in (tiny, shapes))
+    small, large = (sum(layout.size for layout in lay_out(each)) for each in (tiny, shapes))
     assert len(tiny) == len(shapes)
     assert small <= large
     assert (capacity >= small) == (capacity >= large)

@@ -4,7 +4,7 @@ import pytest
 
 from sfao.experiment.config import configure
 from sfao.experiment.run import Run
-from sfao.optim import gate_path
+from sfao.optim import _gate_path as gate_path
 from tests.on_device import DEVICE
 
 pytestmark = pytest.mark.usefixtures("_on_device")

@@ -1,12 +1,12 @@
 import torch
 from torch import nn
 
-from sfao.gating.layout import Layout, layouts
-from sfao.optim.host_path import as_matrices
+from sfao.gating._layout import Layout, lay_out
+from sfao.optim._host_path import as_matrices
 
 
 def of(module: nn.Module) -> list[Layout]:
-    return layouts([p.shape for p in module.parameters()])
+    return lay_out([p.shape for p in module.parameters()])
 
 
 def test_a_linear_layer_is_out_by_in_plus_one():
@@ -20,7 +20,7 @@ def test_a_convolution_is_out_by_fan_in():
 
 def test_vectors_without_a_weight_are_one_row():
     assert of(nn.BatchNorm2d(6)) == [Layout(1, (6, 6))]
-    assert layouts([(), (4,)]) == [Layout(1, (1, 4))]
+    assert lay_out([(), (4,)]) == [Layout(1, (1, 4))]
 
 
 def test_one_output():

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfao.gating.block import FullStack, OuterStack
+from sfao.gating._block import FullStack, OuterStack
+from sfao.gating._layout import Layout
+from sfao.gating._low_rank import low_rank
 from sfao.gating.factored import _balance
-from sfao.gating.layout import Layout
-from sfao.gating.low_rank import low_rank
 
 LAYOUT = Layout(90, (99, 1))
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sfao.cost.filling import fill_memory
+from sfao.gating._layout import Layout
+from sfao.gating._low_rank import low_rank
 from sfao.gating.factored import FactoredBlock
-from sfao.gating.layout import Layout
-from sfao.gating.low_rank import low_rank
 from sfao.gating.memory import Memory
 from sfao.gating.storage import Storage
 

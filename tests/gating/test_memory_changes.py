@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sfao.cost.filling import fill_memory
-from sfao.gating.layout import Layout
+from sfao.gating._layout import Layout
 from sfao.gating.memory import Memory
 from sfao.gating.storage import Storage
 from tests.gating.test_memory import direction, flat, gradient, memory, norm, offer, offer_and_fail, project

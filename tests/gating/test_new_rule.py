@@ -11,7 +11,7 @@ from sfao.checks import check_at_least_zero
 from sfao.gating.options import DEFAULTS
 from sfao.gating.rule import Rule
 from sfao.gating.rules import RULES
-from sfao.optim.host_path import HostPath
+from sfao.optim._host_path import HostPath
 from sfao.optim.layers import Layer
 from sfao.optim.reference import ReferenceSFAO
 from tests.on_device import DEVICE, gated_on

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from sfao.gating.nonnegative import minimise_nonnegative
+from sfao.gating._nonnegative import minimise_nonnegative
 from sfao.methods.gem import solve_dual
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sfao.gating.layout import Layout
+from sfao.gating._layout import Layout
 from sfao.gating.memory import Memory
 from sfao.gating.projection import Cone, Sequential, Span
 from sfao.gating.storage import Storage

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfao.gating._products import extreme_cosines
 from sfao.gating.cosine_rule import Sampler, draw_distinct
-from sfao.gating.products import extreme_cosines
 
 
 def generator(seed=0):

@@ -28,10 +28,10 @@ def test_accepting_everything_is_sgd(scenario, model, momentum):
 
 @pytest.mark.parametrize("granularity", ["layer", "global"])
 @pytest.mark.parametrize("scenario", ["domain", "task"])
-@pytest.mark.parametrize("harvest", [{"target": "loss"}, {"target": "logit", "limit": 4}])
-def test_it_is_the_optimizer_of_the_library(scenario, granularity, harvest):
+@pytest.mark.parametrize("how", [{"target": "loss"}, {"target": "logit", "limit": 4}])
+def test_it_is_the_optimizer_of_the_library(scenario, granularity, how):
     tasks = stream(scenario)
-    method = learn(make("sfao", tasks, {**LIVELY, **harvest, "granularity": granularity}, momentum=0.5), tasks)
+    method = learn(make("sfao", tasks, {**LIVELY, **how, "granularity": granularity}, momentum=0.5), tasks)
 
     model = make("sgd", tasks).model
     optimizer = SFAO(layer_groups(model), lr=0.1, momentum=0.5, seed=3, granularity=granularity, **LIVELY)
@@ -43,8 +43,8 @@ def test_it_is_the_optimizer_of_the_library(scenario, granularity, harvest):
                 cross_entropy(model(inputs)[:, task.outputs], targets).backward()
                 optimizer.step()
         order = torch.Generator().manual_seed(number)
-        batches = islice(task.train.batches(4, order), 1) if "limit" in harvest else task.train.as_sequence(5, order)
-        optimizer.consolidate(TaskView(model, task.outputs), batches, cross_entropy, **harvest)
+        batches = islice(task.train.batches(4, order), 1) if "limit" in how else task.train.as_sequence(5, order)
+        optimizer.consolidate(TaskView(model, task.outputs), batches, cross_entropy, **how)
 
     assert torch.equal(weights(method), torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert method.decisions == optimizer.counts

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sfao import SFAO, Decision, layer_groups
-from sfao.optim.device_path import DevicePath
+from sfao.optim._device_path import DevicePath
 from sfao.optim.reference import ReferenceSFAO
 from tests.on_device import DEVICE, gated_on
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sfao import SFAO, layer_groups
-from sfao.optim.consolidation.batches import sample_examples
+from sfao.optim._consolidation.batches import sample_examples
 from tests.optim.problem import loss, network, task, weights
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sfao import SFAO, Gate, layer_groups
-from sfao.optim import gate_path
-from sfao.optim.gate_path import NonFiniteGradient
+from sfao.optim import _gate_path as gate_path
+from sfao.optim._gate_path import NonFiniteGradient
 from tests.on_device import DEVICE, HAS_GPU, gated_on
 from tests.optim.beside import EVERY, PROJECT, Beside, Layers, flat, made_up, remembering
 

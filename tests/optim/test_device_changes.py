@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sfao import SFAO, Decision, Gate, layer_groups
-from sfao.optim.host_path import HostPath
+from sfao.optim._host_path import HostPath
 from tests.on_device import DEVICE, gated_on
 from tests.optim.beside import PROJECT, Beside, assert_close, flat, made_up, remembering
 

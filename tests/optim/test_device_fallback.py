@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from sfao.optim import choose_path, gate_path
-from sfao.optim.host_path import HostPath, read_gradient
+from sfao.optim import _choose_path as choose_path
+from sfao.optim import _gate_path as gate_path
+from sfao.optim._host_path import HostPath, read_gradient
 from tests.on_device import DEVICE, entry_kernels, gated_on
 from tests.optim.beside import PROJECT, Beside, flat, made_up
 

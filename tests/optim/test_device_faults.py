@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sfao import Gate, layer_groups
-from sfao.optim import device_path
-from sfao.optim.gate_path import NonFiniteGradient
+from sfao.optim import _device_path as device_path
+from sfao.optim._gate_path import NonFiniteGradient
 from tests.on_device import DEVICE
 from tests.optim.beside import PROJECT, Beside, Layers, flat, made_up, remembering
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from sfao import Decision
-from sfao.optim import choose_path, device_path
+from sfao.optim import _choose_path as choose_path
+from sfao.optim import _device_path as device_path
 from tests.on_device import entry_kernels
 from tests.optim.beside import EVERY, PROJECT, Beside, Layers, flat, made_up, remembering
 

@@ -142,8 +142,4 @@ def test_it_says_what_it_is_in_a_line():
     groups = layer_groups(wide)
     groups[3]["accept_above"] = 0.5
     optimizer = SFAO(groups, lr=0.05, momentum=0.9, capacity=50)
-    said = repr(optimizer)
-    assert (
-        said
-        == "SFAO(40 layers, lr=0.05, momentum=0.9, momentum_form='heavy_ball', capacity=50, accept_above per layer)"
-    )
+    assert repr(optimizer) == "SFAO(40 layers, lr=0.05, momentum=0.9, capacity=50, accept_above per layer)"

@@ -11,7 +11,7 @@ from torch import nn
 import sfao
 
 ROOT = Path(sfao.__file__).parent
-DEVICE_FILES = {"optim/device_path.py", "optim/choose_path.py", "optim/gate_path.py"}
+DEVICE_FILES = {"optim/_device_path.py", "optim/_choose_path.py", "optim/_gate_path.py"}
 
 
 def walk(call: Callable[[], object]) -> set[str]:
@@ -82,5 +82,5 @@ def test_consolidating_enters_at_most_ten_files(options, how):
 def test_truncating_the_gradients_of_batches_takes_one_file_more():
     """The best factors of low rank are an algorithm of their own."""
     entered = walk(Training(storage="factored").consolidate)
-    assert "gating/low_rank.py" in entered
+    assert "gating/_low_rank.py" in entered
     assert len(entered) <= 11, sorted(entered)

@@ -56,7 +56,7 @@ import importlib, pkgutil
 import sfao
 missing = []
 for module in pkgutil.walk_packages(sfao.__path__, "sfao."):
-    if not module.name.startswith("sfao.gating.device."):
+    if not module.name.startswith("sfao.gating._device."):
         try:
             importlib.import_module(module.name)
         except ImportError as error:

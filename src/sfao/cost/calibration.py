@@ -17,7 +17,7 @@ from sfao.cost.filling import fill_memory
 from sfao.cost.gate_work import Holding, Pace, Shapes, layer_work
 from sfao.cost.measuring import Effort, Step, time_steps, wait_for
 from sfao.cost.training import THRESHOLDS, Setting, training_step
-from sfao.gating.layout import Layout, layouts
+from sfao.gating._layout import Layout, lay_out
 from sfao.optim.gate import Gate
 
 #: Bytes of directions that a layer made up for this holds at most, and entries it works on at least.
@@ -101,19 +101,19 @@ def gate_step(layers: Sequence[Shapes], holding: Holding, device: torch.device) 
 
 def tiny_layer(shapes: Shapes, holding: Holding) -> list[tuple[int, ...]]:
     """Return as many parameters of the same kinds, just large enough that the directions do not span them."""
-    size = sum(layout.size for layout in layouts(shapes))
+    size = sum(layout.size for layout in lay_out(shapes))
     if holding.capacity >= size or holding.capacity * size <= FEW_ENTRIES:
         return list(shapes)
     side = max(isqrt(holding.capacity) + 2, 2 * holding.storage.rank + 2)
     vector = side if any(len(shape) > 1 for shape in shapes) else side**2
     tiny: list[tuple[int, ...]] = [(side, side) if len(shape) > 1 else (vector,) for shape in shapes]
-    return tiny if sum(layout.size for layout in layouts(tiny)) < size else list(shapes)
+    return tiny if sum(layout.size for layout in lay_out(tiny)) < size else list(shapes)
 
 
 def _largest(layers: Sequence[Shapes], holding: Holding) -> dict[str, Layout]:
     """Return the largest matrix of each kind of block that there is, or one wide enough to be timed."""
     found: dict[str, Layout] = {}
-    for layout in (layout for shapes in layers for layout in layouts(shapes)):
+    for layout in (layout for shapes in layers for layout in lay_out(shapes)):
         kind = holding.storage.make(layout).kind
         if kind not in found or layout.size > found[kind].size:
             found[kind] = layout

@@ -10,8 +10,8 @@ from sfao.cost.training import Setting
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import GateOptions
 from sfao.gating.storage import Storage
+from sfao.optim._planning import plan_options
 from sfao.optim.layers import layer_groups
-from sfao.optim.planning import plan_options
 
 
 @dataclass(frozen=True)

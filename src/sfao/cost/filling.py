@@ -2,8 +2,8 @@
 
 import torch
 
+from sfao.gating._products import PatternProducts
 from sfao.gating.memory import Memory
-from sfao.gating.products import PatternProducts
 
 
 def fill_memory(memory: Memory, count: int, device: torch.device, seed: int = 0) -> None:

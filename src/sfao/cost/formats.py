@@ -12,7 +12,7 @@ from sfao.tables.terminal import print_notes, render_terminal
 
 
 def print_results(results: Results, console: Console) -> None:
-    console.print(_heading(results), markup=False)
+    console.print(_make_heading(results), markup=False)
     for table in _tables(results):
         console.print(render_terminal(table, overflow="fold"))
     print_notes(write_notes(results), console)
@@ -20,10 +20,10 @@ def print_results(results: Results, console: Console) -> None:
 
 def as_markdown(results: Results) -> str:
     tables = (render_markdown(table, "###") for table in _tables(results))
-    return "\n".join([_heading(results) + "\n", *tables, *(note + "\n" for note in write_notes(results))])
+    return "\n".join([_make_heading(results) + "\n", *tables, *(note + "\n" for note in write_notes(results))])
 
 
-def _heading(results: Results) -> str:
+def _make_heading(results: Results) -> str:
     machine = results.machine
     where = machine.get("gpu") or machine["processor"]
     return (

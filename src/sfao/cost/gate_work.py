@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sfao.gating.layout import layouts
-from sfao.gating.products import SMALL_WORK
+from sfao.gating._layout import lay_out
+from sfao.gating._products import SMALL_WORK
 from sfao.gating.storage import STORAGES, Storage
 
 Shapes = Sequence[tuple[int, ...]]
@@ -48,7 +48,7 @@ def layer_work(shapes: Shapes, holding: Holding) -> dict[str, float]:
 
     A small layer looks at all directions at once; one that is spanned by its directions is set to zero.
     """
-    of_layer, count = layouts(shapes), holding.capacity
+    of_layer, count = lay_out(shapes), holding.capacity
     size = sum(layout.size for layout in of_layer)
     passes = count if count >= size else 2 * count
     if holding.samples < count and count * size > SMALL_WORK:

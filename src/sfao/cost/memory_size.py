@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfao.gating.layout import Layout, layouts
+from sfao.gating._layout import Layout, lay_out
 from sfao.gating.storage import Storage
 
 FLOAT64 = 8
@@ -32,4 +32,4 @@ def count_memory_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage:
 
 
 def layer_layouts(group: dict[str, Any]) -> list[Layout]:
-    return layouts([parameter.shape for parameter in group["params"] if parameter.numel()])
+    return lay_out([parameter.shape for parameter in group["params"] if parameter.numel()])

@@ -22,7 +22,7 @@ from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
 from sfao.metrics import summary
 from sfao.models import build_model
-from sfao.optim.gate_path import NonFiniteGradient
+from sfao.optim._gate_path import NonFiniteGradient
 from sfao.streams.seeding import make_generator
 from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import make_stream

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfao.gating.layout import Layout
+from sfao.gating._layout import Layout
 from sfao.gating.storage import Storage
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -24,7 +24,7 @@ PREFERENCES = (
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a memory budget buys."""
+    """The storage and the capacity that a memory budget buys."""
 
     storage: Storage
     capacity: int

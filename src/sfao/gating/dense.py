@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block, Matrices, Stack
-from sfao.gating.layout import Layout, reorder_columns
+from sfao.gating._block import ALL, Block, Matrices, Stack
+from sfao.gating._layout import Layout, reorder_columns
 
 # Columns handled at a time where rows must be widened: the copy then stays in the cache.
 CHUNK = 16384

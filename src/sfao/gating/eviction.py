@@ -1,4 +1,4 @@
-"""Which slot a new direction takes when the memory is full."""
+"""The slot that a new direction takes when the memory is full."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import torch
 
 @dataclass
 class Slots:
-    """Where the directions of a memory came from: the task and the arrival of each slot."""
+    """The origin of the directions of a memory: the task and the arrival of each slot."""
 
     tasks: list[int] = field(default_factory=list)
     arrivals: list[int] = field(default_factory=list)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block, Matrices, Stack
+from sfao.gating._block import ALL, Block, Matrices, Stack
+from sfao.gating._layout import Layout, reorder_columns
 from sfao.gating.dense import DenseBlock
-from sfao.gating.layout import Layout, reorder_columns
 
 
 class FactoredBlock(Block):

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfao.gating.block import Block, FullStack, Matrices, Stack
+from sfao.gating._block import Block, FullStack, Matrices, Stack
+from sfao.gating._layout import Layout
+from sfao.gating._products import Products, by_block
 from sfao.gating.cosine_rule import Sampler
 from sfao.gating.eviction import Slots
-from sfao.gating.layout import Layout
-from sfao.gating.products import Products, by_block
 from sfao.gating.storage import load_block
 
 

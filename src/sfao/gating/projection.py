@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sfao.gating.nonnegative import minimise_nonnegative
+from sfao.gating._nonnegative import minimise_nonnegative
 
 # Directions of the span shorter than this (a singular value of the unit directions) are rounding of the
 # float32 they are stored in: leaving one out leaves at most 3e-6 of the gradient along a stored direction.

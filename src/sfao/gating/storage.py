@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfao.gating.block import Block
+from sfao.gating._block import Block
+from sfao.gating._layout import Layout
 from sfao.gating.dense import DenseBlock
 from sfao.gating.factored import FactoredBlock
-from sfao.gating.layout import Layout
 
 STORAGES: dict[str, type[Block]] = {block.kind: block for block in (DenseBlock, FactoredBlock)}
 MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -18,7 +18,7 @@ MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, order=True)
 class Storage:
-    """How directions are held: as a kind of block, of a rank where it has one, in a dtype."""
+    """A way to hold directions: as a kind of block, of a rank where it has one, in a dtype."""
 
     kind: str
     rank: int

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sfao.optim.consolidation.batches import Batch
-from sfao.optim.consolidation.gradients import GradientTaker, UnitGradients, take_gradients
+from sfao.optim._consolidation.batches import Batch
+from sfao.optim._consolidation.gradients import GradientTaker, UnitGradients, take_gradients
 
 #: Examples taken at once at most: more save no time.
 MOST_EXAMPLES = 512

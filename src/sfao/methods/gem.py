@@ -6,7 +6,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from sfao.gating.nonnegative import minimise_nonnegative
+from sfao.gating._nonnegative import minimise_nonnegative
 from sfao.methods.episodic_method import EpisodicMethod, EpisodicOptions
 from sfao.methods.flat_gradient import flat_gradient_of
 

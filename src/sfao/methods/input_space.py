@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfao.optim.consolidation.gradients import eval_mode
+from sfao.optim._consolidation.gradients import eval_mode
 
 InputLayer = nn.Linear | nn.Conv2d
 

@@ -16,7 +16,7 @@ from sfao.gating.storage import STORAGE_OPTIONS
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView
-from sfao.optim.consolidation.batches import check_arguments, choose_unit
+from sfao.optim._consolidation.batches import check_arguments, choose_unit
 from sfao.optim.gate import GRANULARITIES, OPTION_NAMES
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
@@ -79,7 +79,7 @@ class SFAOMethod(GatedMethod):
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         self.optimizer.consolidate(
             TaskView(self.model, task.outputs),
-            self._harvest(task, generator),
+            self._choose_batches(task, generator),
             cross_entropy,
             target=self.options.target,
             per=self.options.per,
@@ -87,7 +87,7 @@ class SFAOMethod(GatedMethod):
         )
         self.first_decisions = self.first_decisions or self.decisions
 
-    def _harvest(self, task: Task, generator: torch.Generator) -> Iterable[Batch]:
+    def _choose_batches(self, task: Task, generator: torch.Generator) -> Iterable[Batch]:
         """Return the batches to consolidate: a pass over the task, of which no more is built than is used.
 
         Single examples are drawn here, as the first batch of a shuffled pass.

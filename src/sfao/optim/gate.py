@@ -13,17 +13,17 @@ from sfao.checks import check_choice, check_names, check_seed
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
-from sfao.optim.attachment import Attachment
-from sfao.optim.choose_path import choose_path
-from sfao.optim.consolidation.batches import Loss, check_arguments, choose_objective, choose_unit, make_units
-from sfao.optim.consolidation.store import store_gradient, store_task
-from sfao.optim.gate_path import Path, PathHistory
-from sfao.optim.gate_state import adopt_state, read_group_options, read_state, write_state
-from sfao.optim.host_path import HostPath, find_finite_gradients
+from sfao.optim._attachment import Attachment
+from sfao.optim._choose_path import choose_path
+from sfao.optim._consolidation.batches import Loss, check_arguments, choose_objective, choose_unit, make_units
+from sfao.optim._consolidation.store import store_gradient, store_task
+from sfao.optim._gate_path import Path, PathHistory
+from sfao.optim._gate_state import adopt_state, read_group_options, read_state, write_state
+from sfao.optim._host_path import HostPath, find_finite_gradients
+from sfao.optim._looks import measure_kept, measure_risk
+from sfao.optim._planning import check_new_group, check_same_options, plan_options
+from sfao.optim._precision import BACKENDS, EXACT, exact_products
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
-from sfao.optim.looks import measure_kept, measure_risk
-from sfao.optim.planning import check_new_group, check_same_options, plan_options
-from sfao.optim.precision import BACKENDS, EXACT, exact_products
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)

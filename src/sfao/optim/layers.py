@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sfao.gating._layout import lay_out
 from sfao.gating.decision import COUNTED
-from sfao.gating.layout import layouts
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, FIXED, check_options
 from sfao.gating.rules import RULES
@@ -104,7 +104,7 @@ class Layer:
         """Take in parameters; those without entries have nothing to remember."""
         sized = [parameter for parameter in parameters if parameter.numel()]
         storage = Storage.of(options)
-        for layout in layouts([parameter.shape for parameter in sized]):
+        for layout in lay_out([parameter.shape for parameter in sized]):
             self.memory.add_block(storage.make(layout))
         self.parameters += sized
 

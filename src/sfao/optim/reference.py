@@ -11,10 +11,10 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
+from sfao.gating._layout import lay_out
 from sfao.gating.cosine_rule import Sampler
 from sfao.gating.decision import Decision
 from sfao.gating.eviction import EVICTIONS, Slots
-from sfao.gating.layout import layouts
 from sfao.gating.projection import SMALLEST_SINGULAR_VALUE
 from sfao.gating.rules import RULES
 from sfao.gating.storage import MEMORY_DTYPES
@@ -120,7 +120,7 @@ class ReferenceLayer:
 
     def take_low_rank(self, direction: Tensor) -> Tensor:
         parts, start, rank = [], 0, self.options["rank"]
-        for layout in layouts([p.shape for p in self.parameters]):
+        for layout in lay_out([p.shape for p in self.parameters]):
             sizes = [layout.rows * columns for columns in layout.columns]
             columns = [c.view(layout.rows, -1) for c in direction[start : start + layout.size].split(sizes)]
             matrix = torch.cat(columns, 1)

@@ -10,7 +10,9 @@ from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
-from sfao.optim.consolidation.batches import Loss
+from sfao.optim._consolidation.batches import Loss
+from sfao.optim._gate_state import adopt_state, read_state, write_state
+from sfao.optim._planning import check_new_group, plan_options
 from sfao.optim.descent import (
     DESCENT_DEFAULTS,
     DESCENT_NAMES,
@@ -21,9 +23,7 @@ from sfao.optim.descent import (
     refuse_arguments,
 )
 from sfao.optim.gate import OPTION_NAMES, Gate
-from sfao.optim.gate_state import adopt_state, read_state, write_state
 from sfao.optim.layers import Parameters, as_groups, describe_groups
-from sfao.optim.planning import check_new_group, plan_options
 
 #: Options that states from before them lack, with the values that held then.
 ADDED_OPTIONS = {

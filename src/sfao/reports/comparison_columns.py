@@ -30,7 +30,7 @@ def text_columns(group: Group) -> list[Column[Row]]:
         _seeds("n"),
         _accuracy(group),
         INTERVAL,
-        _forgetting(group),
+        _format_forgetting(group),
         _memory(group),
         _time(group, format_time_and_multiple),
         _p_value(group, of_baseline="best"),
@@ -45,7 +45,7 @@ def page_columns(group: Group) -> list[Column[Row]]:
         _seeds("seeds"),
         _accuracy(group),
         INTERVAL,
-        _forgetting(group),
+        _format_forgetting(group),
         _memory(group),
         _time(group, format_time),
         TIMES_SGD,
@@ -74,7 +74,7 @@ def _accuracy(group: Group) -> Column[Row]:
     )
 
 
-def _forgetting(group: Group) -> Column[Row]:
+def _format_forgetting(group: Group) -> Column[Row]:
     return Column(
         "forgetting",
         lambda row: format_mean(row.forgetting),

@@ -10,7 +10,7 @@ def write_notes(group: Group) -> list[str]:
     """Return all notes under a table."""
     caveat = [group.caveat] if group.caveat else []
     uneven = [f"{WARNING}: {group.uneven}"] if group.uneven else []
-    return caveat + write_reading_notes(group) + uneven + [_warning(warned) for warned in group.warnings]
+    return caveat + write_reading_notes(group) + uneven + [_note_warning(warned) for warned in group.warnings]
 
 
 def write_reading_notes(group: Group) -> list[str]:
@@ -21,13 +21,13 @@ def write_reading_notes(group: Group) -> list[str]:
             f"p: two-sided paired t-test of average accuracy against {group.baseline}, the best baseline here, "
             f"over the same seeds{_pairs(group)}; not corrected for several methods."
         )
-        lines += _untested(group)
+        lines += _note_untested(group)
     if any(row.is_bound for row in group.rows):
         lines.append("joint stores all data: a bound, not ranked.")
     return lines
 
 
-def _untested(group: Group) -> list[str]:
+def _note_untested(group: Group) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for row in group.rows:
         if row.test and row.test.reason:
@@ -44,7 +44,7 @@ def _pairs(group: Group) -> str:
     return f" ({count} pair{'s' * (count != 1)})"
 
 
-def _warning(warned: RunWarning) -> str:
+def _note_warning(warned: RunWarning) -> str:
     return f"{WARNING} ({list_runs(warned)}): {warned.text}"
 
 

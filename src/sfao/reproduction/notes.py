@@ -16,7 +16,7 @@ def write_notes(table: ReproducedTable) -> list[str]:
     lines += [f"[{number}] {remark}." for number, remark in enumerate(table.remarks, start=1)]
     lines += [line for row in table.rows if (line := _single_run(table, row))]
     lines += [_legend(table)]
-    missing = _missing(table)
+    missing = _note_missing(table)
     if missing:
         lines.append(f"{MISSING}, with no finished run: {'; '.join(missing)}.")
     troubled = {row.name: row.trouble for row in table.rows if row.trouble}
@@ -35,7 +35,7 @@ def is_warning(note: str, table: ReproducedTable) -> bool:
     return note in table.caveats or note.startswith(MISSING)
 
 
-def _missing(table: ReproducedTable) -> list[str]:
+def _note_missing(table: ReproducedTable) -> list[str]:
     """Rows, and cells of rows that have others: OGD on Permuted MNIST (3)."""
     rows = dict.fromkeys(row.name for row in table.rows if row.empty)
     found = [", ".join(rows)] if rows else []

@@ -66,8 +66,8 @@ def make_page(records: Path) -> Page:
         tables = filled[preset]
         parts += [f"### {drawing.title}\n\n{_show_figure(drawing)}" for drawing in drawn[preset]]
         parts += [as_markdown(table, "###") for table in tables]
-        parts.append(_missing(preset, {table.number for table in tables if not table.as_released}, reasons))
-        parts.append(_unused(preset, archive))
+        parts.append(_list_missing(preset, {table.number for table in tables if not table.as_released}, reasons))
+        parts.append(_list_unused(preset, archive))
     shown = [*glance, *(drawing for own in drawn.values() for drawing in own)]
     return Page(
         "\n".join(part for part in parts if part), {f"{drawing.name}.svg": as_picture(drawing) for drawing in shown}
@@ -152,7 +152,7 @@ def _released_rows(number: int, archive: Archive) -> list[Record]:
     return [record for place, series in released.items() if series != plain[place] for record in archive.of(series)]
 
 
-def _missing(preset: str, there: set[int], reasons: dict[str, dict[str, str]]) -> str:
+def _list_missing(preset: str, there: set[int], reasons: dict[str, dict[str, str]]) -> str:
     lines = []
     for table in (paper_table(number) for number in table_numbers() if number not in there):
         reason = reasons.get(preset, {}).get(table.name, "not run yet")
@@ -165,7 +165,7 @@ def _missing(preset: str, there: set[int], reasons: dict[str, dict[str, str]]) -
     return "\n".join(["### Missing", "", *lines]) + "\n"
 
 
-def _unused(preset: str, archive: Archive) -> str:
+def _list_unused(preset: str, archive: Archive) -> str:
     """A sentence on the records that no table uses: of settings that have changed since."""
     wanted = set()
     for number in table_numbers():

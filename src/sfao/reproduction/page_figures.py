@@ -37,7 +37,7 @@ def draw_agreement(tables: Sequence[ReproducedTable], as_released: bool = False)
     if not shown:
         return None
     # Beside a method's own row there are others of its name, to show what else the paper's could be.
-    rows = {_heading(table): [row for row in table.rows if not row.remark] for table in shown}
+    rows = {_make_heading(table): [row for row in table.rows if not row.remark] for table in shown}
     counts = {count for own in rows.values() for row in own for count in row.counts}
     return paper_and_ours(
         {heading: [_pair(row) for row in own] for heading, own in rows.items()},
@@ -59,7 +59,7 @@ def _partial_note(there_are: bool) -> str:
     return f"{PARTIAL}: on a part of the training data." if there_are else ""
 
 
-def _heading(table: ReproducedTable) -> str:
+def _make_heading(table: ReproducedTable) -> str:
     return f"Table {table.number}, {STREAM_OF[table.number]}{PARTIAL if table.caveats else ''}"
 
 

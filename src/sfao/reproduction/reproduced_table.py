@@ -130,7 +130,7 @@ class _RowFiller:
         ]
         whole = make_cell(AVERAGE, [_average(record, tasks) for record in done], average(self.printed.number, row))
         forgetting = make_cell(
-            FORGETTING, [_forgetting(record, tasks) for record in done], self._implied_forgetting(row, series)
+            FORGETTING, [_measure_forgetting(record, tasks) for record in done], self._implied_forgetting(row, series)
         )
         return Row(row, [*cells, whole, forgetting], [self._folder(series)], self._trouble([series]), remark)
 
@@ -216,7 +216,7 @@ def _average(record: Record, tasks: int) -> float:
     return 100 * fmean(_first_tasks(record, tasks)[-1])
 
 
-def _forgetting(record: Record, tasks: int) -> float:
+def _measure_forgetting(record: Record, tasks: int) -> float:
     return 100 * average_forgetting(_first_tasks(record, tasks))
 
 

@@ -12,13 +12,13 @@ def render_html(table: Table[Row], classes: str = "sortable") -> Markup:
         f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">\n'
         f'<table class="{escape(classes)}">\n'
         f'<caption class="unseen">{title}</caption>\n'
-        f"<thead><tr>\n{''.join(map(_heading, table.columns))}</tr></thead>\n"
+        f"<thead><tr>\n{''.join(map(_render_heading, table.columns))}</tr></thead>\n"
         f"<tbody>\n{''.join(_row(table, row) for row in table.rows)}</tbody>\n"
         "</table>\n</div>\n"
     )
 
 
-def _heading(column: Column[Row]) -> str:
+def _render_heading(column: Column[Row]) -> str:
     number = "" if column.value is None else ' class="number"'
     first = "descending" if column.descending else "ascending"
     return f'<th scope="col"{number} data-first="{first}">{escape(column.title)}</th>\n'

@@ -16,8 +16,8 @@ from triton.runtime.jit import JITFunction
 
 import sfao
 from sfao.cost.filling import fill_memory
-from sfao.gating.device import entry_kernels, kernels, layer_kernels
-from sfao.gating.device.engine import DeviceGate, Member
+from sfao.gating._device import entry_kernels, kernels, layer_kernels
+from sfao.gating._device.engine import DeviceGate, Member
 
 TYPES = {
     torch.float32: "fp32",

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from sfao.gating._layout import lay_out
 from sfao.gating.cosine_rule import COSINE_RULE, Sampler
 from sfao.gating.decision import ACCEPTED, DISCARDED, PROJECTED, ZERO
-from sfao.gating.layout import layouts
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS
 from sfao.gating.storage import Storage
-from sfao.optim.host_path import as_matrices, measure_norm
+from sfao.optim._host_path import as_matrices, measure_norm
 from tests.on_device import DEVICE, engine
 
 pytestmark = pytest.mark.usefixtures("_on_device")
@@ -23,7 +23,7 @@ def member(memory, options, gradients):
 
 
 def memory_of(directions: list[list[Tensor]], storage: str = "dense") -> Memory:
-    layout = layouts([gradient.shape for gradient in directions[0]])
+    layout = lay_out([gradient.shape for gradient in directions[0]])
     memory = Memory([Storage(storage, 2, "float32").make(one) for one in layout], 20, torch.Generator())
     memory.to(DEVICE)
     for direction in directions:

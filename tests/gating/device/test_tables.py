@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.gating.device.tables import (
+from sfao.gating._device.tables import (
     Piece,
     dot_tiles,
     entry_spans,
@@ -14,7 +14,7 @@ from sfao.gating.device.tables import (
     pieces_of,
     update_tiles,
 )
-from sfao.gating.layout import layouts
+from sfao.gating._layout import lay_out
 from sfao.gating.storage import Storage
 
 CPU = torch.device("cpu")
@@ -68,7 +68,7 @@ def test_norms_take_every_entry_of_a_layer_once(gradients):
 
 
 def test_parameters_of_one_matrix_share_their_left_factors():
-    (layout,) = layouts([(20, 9), (20,)])
+    (layout,) = lay_out([(20, 9), (20,)])
     block = Storage("factored", 2, "float32").make(layout)
     block.reserve(3)
     block.resize(3)

@@ -20,7 +20,7 @@ def update_geometry(group: RunGroup) -> Drawing | None:
     for row, runs in gated_rows(group).items():
         projected = [look for look in collect_looks(runs) if look.is_projected]
         if projected:
-            return _drawing(group, row, pick_typical_step(projected), len(projected))
+            return _draw_step(group, row, pick_typical_step(projected), len(projected))
     return None
 
 
@@ -35,7 +35,7 @@ def in_plane(look: Look) -> float:
     return max(-1.0, min(1.0, look.cosine / sqrt(1 - look.kept**2)))
 
 
-def _drawing(group: RunGroup, row: str, look: Look, count: int) -> Drawing:
+def _draw_step(group: RunGroup, row: str, look: Look, count: int) -> Drawing:
     lost, part = sqrt(1 - look.kept**2), in_plane(look)
     (left, right), (bottom, top) = (min(-0.6, part - 0.35), 1.45), (-0.24, look.kept + 0.16)
     figure, (ax,) = panels(1, columns=1, height=WIDTH * (top - bottom) / (right - left))

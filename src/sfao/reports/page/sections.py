@@ -165,7 +165,7 @@ def _minute(stamp: datetime) -> str:
     return f"{stamp.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-def _ended(record: Record) -> str:
+def _describe_end(record: Record) -> str:
     date = f"{_minute(datetime.fromisoformat(record.finished))} UTC, " if record.finished else ""
     return f"{date}{record.status}" + f": {record.error}" * bool(record.error)
 
@@ -173,7 +173,7 @@ def _ended(record: Record) -> str:
 def _details(run: LoadedRun, differing: Differences) -> RunDetails:
     record = run.record
     facts = [
-        ("Ended", _ended(record)),
+        ("Ended", _describe_end(record)),
         ("Data", _data(record)),
         ("Decisions", _decisions(record)),
         ("Weights", f"SHA-256 {record.weights_sha256}" if record.weights_sha256 else ""),

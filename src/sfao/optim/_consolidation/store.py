@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
-from sfao.gating.block import Block, FullStack, OuterStack, Stack
-from sfao.optim.consolidation.batches import Batch, Loss, Units
-from sfao.optim.consolidation.draw import Draw, draws_blindly
-from sfao.optim.consolidation.gradients import GradientTaker, UnitGradients
-from sfao.optim.host_path import (
+from sfao.gating._block import Block, FullStack, OuterStack, Stack
+from sfao.optim._consolidation.batches import Batch, Loss, Units
+from sfao.optim._consolidation.draw import Draw, draws_blindly
+from sfao.optim._consolidation.gradients import GradientTaker, UnitGradients
+from sfao.optim._host_path import (
     LARGE,
     SMALL,
     LayerGradient,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from sfao.optim.consolidation.batches import Batch, Loss, measure_true_logit, take_true_logit
+from sfao.optim._consolidation.batches import Batch, Loss, measure_true_logit, take_true_logit
 
 #: Gradients and activations held at a time, in values (64 MB of floats).
 CHUNK_VALUES = 2**24

@@ -7,10 +7,10 @@ from math import hypot, isfinite
 import torch
 from torch import Tensor
 
+from sfao.gating._layout import Layout
 from sfao.gating.decision import Decision
-from sfao.gating.layout import Layout
-from sfao.optim import gate_path
-from sfao.optim.gate_path import NonFiniteGradient, PathHistory, Report
+from sfao.optim import _gate_path as gate_path
+from sfao.optim._gate_path import NonFiniteGradient, PathHistory, Report
 from sfao.optim.layers import Layer
 
 # Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
@@ -19,7 +19,7 @@ SMALLEST = 1e-300
 
 
 class HostPath:
-    """Gates on the host; see :class:`sfao.optim.gate_path.Path`."""
+    """Gates on the host; see :class:`sfao.optim._gate_path.Path`."""
 
     is_open = False
 

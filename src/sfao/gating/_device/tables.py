@@ -1,4 +1,4 @@
-"""Which part of which gradient every program of a kernel works on."""
+"""The part of a gradient that each program of a kernel works on."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALIGNED_BYTES, Block
-from sfao.gating.device.columns import LAYER_WIDTH, SEGMENT_WIDTH, SPAN_WIDTH, TILE_WIDTH
+from sfao.gating._block import ALIGNED_BYTES, Block
+from sfao.gating._device.columns import LAYER_WIDTH, SEGMENT_WIDTH, SPAN_WIDTH, TILE_WIDTH
 
 #: Entries that a vectorised load takes at once, in any dtype that directions are held in.
 ALIGNED_ENTRIES = 8

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sfao.gating.decision import Decision
-from sfao.optim import gate_path
+from sfao.optim import _gate_path as gate_path
 
 if TYPE_CHECKING:
     from sfao.optim.gate import Gate
@@ -56,13 +56,13 @@ class Attachment:
         return args[:1], {**arguments, "closure": self._gate_closure(closure)}
 
     def _gate_closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        def gated() -> Any:
+        def evaluate_and_gate() -> Any:
             with torch.enable_grad():
                 loss = closure()
             self._apply_and_hide()
             return loss
 
-        return gated
+        return evaluate_and_gate
 
     def _apply_and_hide(self) -> None:
         gate = self._gate

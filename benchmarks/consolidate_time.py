@@ -1,6 +1,6 @@
 """The cost of consolidating a task, against training it for two epochs.
 
-    python benchmarks/harvest_time.py [--rounds 3] [--data-root FOLDER] [--json harvest_time.json]
+    python benchmarks/consolidate_time.py [--rounds 3] [--data-root FOLDER] [--json consolidate_time.json]
 
 The first and the third task of Split MNIST (MLP-256) and Split CIFAR-10 (CNN), batch 32, learning rate 1e-3, through
 the laboratory's methods. Everything takes turns in one process and a number is a median. `sgd` is two epochs of plain
@@ -84,7 +84,7 @@ def time_round(stream: Stream, model: str, found: dict[str, dict[str, list[float
             order = torch.Generator().manual_seed(number)
             seconds = time_call(lambda m=method, n=number, o=order: m.end_task(n, stream.tasks[n], o))
             row = found[f"{label}, task {number + 1}"]
-            for name, value in (("sgd", sgd), ("own", own), ("harvest", seconds)):
+            for name, value in (("sgd", sgd), ("own", own), ("consolidate", seconds)):
                 row[name].append(value)
             if number:
                 found[f"{label}, task {number}"]["next"].append(first - a_step)
@@ -111,10 +111,10 @@ def main() -> None:
             for label, row in found.items()
             if not label.endswith("task 2")
         }
-        print(f"\n{benchmark + ', ' + MODELS[benchmark]:48}{'harvest':>9}{'/ sgd':>8}{'/ own':>8}{'next':>8}")
+        print(f"\n{benchmark + ', ' + MODELS[benchmark]:48}{'consolidate':>12}{'/ sgd':>8}{'/ own':>8}{'next':>8}")
         for label, row in medians.items():
-            shares = f"{row['harvest'] / row['sgd']:8.1%}{row['harvest'] / row['own']:8.1%}"
-            print(f"{label:48}{row['harvest']:9.1f}{shares}{row.get('next', float('nan')):8.1f}")
+            shares = f"{row['consolidate'] / row['sgd']:8.1%}{row['consolidate'] / row['own']:8.1%}"
+            print(f"{label:48}{row['consolidate']:12.1f}{shares}{row.get('next', float('nan')):8.1f}")
         result[benchmark] = medians
     if arguments.json:
         with open(arguments.json, "w") as file:

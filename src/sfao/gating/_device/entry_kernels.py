@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from sfao.gating.device.columns import SPAN_ENTRY, SPAN_GRADIENT, SPAN_WIDTH
+from sfao.gating._device.columns import SPAN_ENTRY, SPAN_GRADIENT, SPAN_WIDTH
 
 
 @triton.jit

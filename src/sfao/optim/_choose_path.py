@@ -8,10 +8,10 @@ from importlib.util import find_spec
 import torch
 
 from sfao.gating.projection import PROJECTIONS
-from sfao.optim import gate_path
-from sfao.optim.device_path import DevicePath, make_current
-from sfao.optim.gate_path import Path, make_capture_error
-from sfao.optim.host_path import HostPath, LayerGradient, find_gradients, follow_gradient
+from sfao.optim import _gate_path as gate_path
+from sfao.optim._device_path import DevicePath, make_current
+from sfao.optim._gate_path import Path, make_capture_error
+from sfao.optim._host_path import HostPath, LayerGradient, find_gradients, follow_gradient
 from sfao.optim.layers import Layer
 
 #: The first compute capability with the tensor cores that the kernels count on.
@@ -70,7 +70,7 @@ def _find_lack(device: torch.device) -> str | None:
 def _find_failure(device: torch.device) -> str | None:
     """Return the reason why the smallest kernel fails: Triton needs a C compiler, a new enough driver, a cache."""
     try:
-        from sfao.gating.device.addresses import Addresses
+        from sfao.gating._device.addresses import Addresses
 
         with make_current(device):
             Addresses([torch.zeros(1, device=device)])

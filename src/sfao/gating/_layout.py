@@ -28,7 +28,7 @@ class Layout:
         return Layout(self.rows, (*self.columns, size // self.rows))
 
 
-def layouts(shapes: Iterable[Sequence[int]]) -> list[Layout]:
+def lay_out(shapes: Iterable[Sequence[int]]) -> list[Layout]:
     """Group consecutive parameters into matrices: a weight with the vectors that go with its rows.
 
     A weight joins the matrix before it only directly after a weight of the same height (an LSTM's two);

@@ -8,8 +8,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from sfao.gating.cosine_rule import judge, number_below
-from sfao.gating.device.columns import (
+from sfao.gating._device.columns import (
     ACCEPTED,
     CLEAR,
     CODES,
@@ -24,6 +23,7 @@ from sfao.gating.device.columns import (
     RULE_STATES,
     ZERO,
 )
+from sfao.gating.cosine_rule import judge, number_below
 
 
 def compile_function(function: Callable[..., Any]) -> Any:

@@ -3,8 +3,8 @@
 from itertools import chain
 from typing import Any
 
+from sfao.gating._layout import Layout, lay_out
 from sfao.gating.budget import MemoryPlan, format_bytes, parse_bytes, plan_memory
-from sfao.gating.layout import Layout, layouts
 from sfao.gating.options import DEFAULTS, GateOptions, check_options
 from sfao.gating.storage import STORAGE_OPTIONS, Storage
 
@@ -71,7 +71,7 @@ def _check_budget(group: dict[str, Any], groups: list[dict[str, Any]], plan: Mem
 
 
 def _lay_out_group(group: dict[str, Any]) -> list[Layout]:
-    return layouts([parameter.shape for parameter in group["params"]])
+    return lay_out([parameter.shape for parameter in group["params"]])
 
 
 def _bytes_at_capacity(group: dict[str, Any]) -> int:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALL, Block, Matrices
+from sfao.gating._block import ALL, Block, Matrices
+from sfao.gating._layout import Layout
 from sfao.gating.eviction import Slots
-from sfao.gating.layout import Layout
 from sfao.gating.projection import PROJECTIONS, Projection, Span
 
 # What rounding may leave of a stored direction in the projected gradient, relative to its norm.
@@ -120,7 +120,7 @@ class Products:
             return
         dots = self.dots(gradients) if dots is None else dots
         weights = projection.weights(dots)
-        if projection.is_orthogonal and _rounding(present[0].dtype, norm, dots, weights) > ORTHOGONALITY:
+        if projection.is_orthogonal and _bound_rounding(present[0].dtype, norm, dots, weights) > ORTHOGONALITY:
             wide = [None if gradient is None else gradient.double() for gradient in gradients]
             self._subtract_(wide, projection.weights(self.dots(wide)))
             for gradient, exact in zip(present, (matrix for matrix in wide if matrix is not None), strict=True):
@@ -266,7 +266,7 @@ def extreme_cosines(dots: Tensor, inverse_norms: Tensor, norm: float, kind: str)
     return (max(largest, -smallest) if kind == "absolute" else largest), smallest
 
 
-def _rounding(dtype: torch.dtype, norm: float, dots: Tensor, weights: Tensor) -> float:
+def _bound_rounding(dtype: torch.dtype, norm: float, dots: Tensor, weights: Tensor) -> float:
     """Return what rounding can leave along a unit direction, relative to the norm of the projected gradient."""
     if dtype == torch.float64:
         return 0.0

@@ -9,15 +9,15 @@ import torch
 import triton
 from torch import Tensor
 
-from sfao.gating.block import Matrices
-from sfao.gating.device import layer_kernels
-from sfao.gating.device.addresses import Addresses
-from sfao.gating.device.launches import Launches, Norms
-from sfao.gating.device.tables import Kind, Piece, pieces_of
+from sfao.gating._block import Matrices
+from sfao.gating._device import layer_kernels
+from sfao.gating._device.addresses import Addresses
+from sfao.gating._device.launches import Launches, Norms
+from sfao.gating._device.tables import Kind, Piece, pieces_of
+from sfao.gating._products import ORTHOGONALITY, by_block
+from sfao.gating._transfer import send
 from sfao.gating.memory import Memory
-from sfao.gating.products import ORTHOGONALITY, by_block
 from sfao.gating.rule import MAX_OPTIONS, Rule
-from sfao.gating.transfer import send
 
 #: What one pass leaves of a direction, relative to what it removed, divided by the smallest singular value.
 PASS_ERROR = 1e-6
@@ -204,12 +204,12 @@ class DeviceGate:
             entries = sum(g.numel() for g in member.gradients if g is not None)
             self._spans_all[layer] = projection.is_orthogonal and projection.rank >= entries
             if projection.is_orthogonal:
-                passes = max(passes, _repeats(projection.smallest))
+                passes = max(passes, _count_repeats(projection.smallest))
         self._orthogonal = self._column(orthogonal)
         return first, second, passes
 
 
-def _repeats(smallest: float) -> int:
-    """How many more passes bring a projection off directions with this smallest singular value to rounding."""
+def _count_repeats(smallest: float) -> int:
+    """Return how many more passes bring a projection off directions with this smallest singular value to rounding."""
     gain = -log10(PASS_ERROR / smallest) if smallest > PASS_ERROR else 0.5
     return min(MAX_PASSES, max(1, ceil(6 / max(gain, 0.5))))

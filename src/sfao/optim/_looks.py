@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from sfao.optim.gate_path import Report
-from sfao.optim.host_path import LayerGradient, find_finite_gradients
+from sfao.optim._gate_path import Report
+from sfao.optim._host_path import LayerGradient, find_finite_gradients
 from sfao.optim.layers import Layer
 
 

@@ -11,7 +11,7 @@ where the inverse may not be; and what is subtracted is scaled back twice by the
 import triton
 import triton.language as tl
 
-from sfao.gating.device.columns import (
+from sfao.gating._device.columns import (
     CLEAR,
     KEEP,
     PIECE_COLUMNS,
@@ -34,7 +34,7 @@ from sfao.gating.device.columns import (
     TILE_ROW,
     TILE_WIDTH,
 )
-from sfao.gating.device.entry_kernels import _point_to_gradient, _point_to_matrix
+from sfao.gating._device.entry_kernels import _point_to_gradient, _point_to_matrix
 
 
 @triton.jit

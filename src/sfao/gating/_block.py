@@ -1,4 +1,4 @@
-"""What storages share: slots in the first dimension of a few tensors, and the gradients that go into them."""
+"""The common part of all storages: slots in the first dimension of a few tensors, and the gradients for them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sfao.gating.layout import Layout
-from sfao.gating.low_rank import low_rank, low_rank_product
+from sfao.gating._layout import Layout
+from sfao.gating._low_rank import low_rank, low_rank_product
 
 ALL = slice(None)
 #: What a kernel that loads several entries at once wants an address to be a multiple of.

@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sfao.gating.device import entry_kernels, kernels, layer_kernels
-from sfao.gating.device.tables import (
+from sfao.gating._device import entry_kernels, kernels, layer_kernels
+from sfao.gating._device.tables import (
     Kind,
     Piece,
     Tiling,
@@ -68,7 +68,7 @@ class Norms:
 
 
 class Launches:
-    """What is done with the pieces of one kind: inner products with a sample or with all, and the update."""
+    """The work on the pieces of one kind: inner products with a sample or with all, and the update."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""Where the gradients lie: a table on the device that all kernels read."""
+"""The addresses of the gradients: a table on the device that all kernels read."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from sfao.gating.device import entry_kernels
+from sfao.gating._device import entry_kernels
 
 #: Addresses that one launch of `entry_kernels.point` takes.
 AT_ONCE = 8

@@ -7,11 +7,11 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
-from sfao.gating.block import ALIGNED_BYTES
+from sfao.gating._block import ALIGNED_BYTES
 from sfao.gating.decision import COUNTED, DECISIONS, ZERO
-from sfao.optim import gate_path
-from sfao.optim.gate_path import NonFiniteGradient, PathHistory, Report, make_capture_error
-from sfao.optim.host_path import LayerGradient, as_matrices, in_memory_order
+from sfao.optim import _gate_path as gate_path
+from sfao.optim._gate_path import NonFiniteGradient, PathHistory, Report, make_capture_error
+from sfao.optim._host_path import LayerGradient, as_matrices, in_memory_order
 from sfao.optim.layers import Layer
 
 #: Steps between looks at whether a gradient was not finite.
@@ -32,14 +32,14 @@ def make_current(device: torch.device) -> AbstractContextManager[object]:
 
 
 class DevicePath:
-    """Gates all layers together on a device, without waiting for it; see :class:`sfao.optim.gate_path.Path`.
+    """Gates all layers together on a device, without waiting for it; see :class:`sfao.optim._gate_path.Path`.
 
     A gradient that is not finite is raised when somebody looks, or some steps later.
     """
 
     def __init__(self, layers: list[Layer], found: Sequence[tuple[Layer, LayerGradient]], history: PathHistory) -> None:
         """`layers` are all there are, now and later; `found` those that have gradients."""
-        from sfao.gating.device.engine import DeviceGate, Member
+        from sfao.gating._device.engine import DeviceGate, Member
 
         self.history = history
         self.is_open = True
