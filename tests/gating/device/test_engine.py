@@ -111,7 +111,7 @@ def test_a_projection_that_is_not_linear_is_refused():
 
 
 def test_directions_that_depend_more_on_each_other_need_more_passes():
-    assert [engine._repeats(smallest) for smallest in (1.0, 1e-2, 1e-4, 3e-6, 1e-9)] == [1, 2, 3, 12, 12]
+    assert [engine._count_repeats(smallest) for smallest in (1.0, 1e-2, 1e-4, 3e-6, 1e-9)] == [1, 2, 3, 12, 12]
     assert engine.MAX_PASSES == 12
 
 

@@ -81,7 +81,7 @@ def draw(sample, turns, seeds, held, samples, looking, capacity, PLACES: tl.cons
 @triton.jit
 def decide(
     codes, cosines, projecting, sound, counts, broken, stale, turns,
-    norms, dots, inverse_norms, sample, held, samples, options, states, absolute, retired, layers, capacity,
+    norms, dots, inverse_norms, sample, held, samples, rule_options, rule_states, absolute, retired, layers, capacity,
     sampled: tl.constexpr, LAYERS: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
     """Decide on a layer, from its cosines with the directions looked at, and count that.
@@ -116,8 +116,8 @@ def decide(
     none = least > 1.5
     most, least = tl.where(none, 1.0, most), tl.where(none, 1.0, least)
 
-    given = options + layer * RULE_OPTIONS
-    state = states + layer * RULE_STATES
+    given = rule_options + layer * RULE_OPTIONS
+    state = rule_states + layer * RULE_STATES
     accepts, projects, first, second = _judge(
         most, least,
         tl.load(given), tl.load(given + 1), tl.load(given + 2), tl.load(given + 3), tl.load(state), tl.load(state + 1),
@@ -148,7 +148,9 @@ def decide_with(rule: Callable[..., Any]) -> Any:
     if rule is judge:
         return decide
     namespace = {**globals(), "_judge": compile_function(rule)}
-    return triton.jit(FunctionType(decide.fn.__code__, namespace))
+    kernel = FunctionType(decide.fn.__code__, namespace)
+    kernel.__annotations__ = decide.fn.__annotations__  # they say which arguments are constants
+    return triton.jit(kernel)
 
 
 @triton.jit
