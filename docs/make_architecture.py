@@ -1,4 +1,4 @@
-"""docs/figures/architecture.svg: which package may import which.
+"""docs/pictures/architecture.svg: which package may import which.
 
 python docs/make_architecture.py             draw the picture
 python docs/make_architecture.py --check     change nothing; exit with 1 where the picture is out of date
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-PICTURE = Path(__file__).parent / "figures" / "architecture.svg"
+PICTURE = Path(__file__).parent / "pictures" / "architecture.svg"
 
 
 @dataclass(frozen=True)
