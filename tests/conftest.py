@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -44,3 +45,4 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Small tensors gain nothing from a second core, and threads that wait for work slow a busy machine down.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
