@@ -5,19 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sfao.gating.decision import Decision
+    from sfao.optim._gate_path import NonFiniteGradient
     from sfao.optim.gate import Gate
     from sfao.optim.layers import layer_groups
     from sfao.optim.sfao import SFAO
 
 __version__ = "0.1.0"
 
-__all__ = ["SFAO", "Decision", "Gate", "__version__", "layer_groups"]
+__all__ = ["SFAO", "Decision", "Gate", "NonFiniteGradient", "__version__", "layer_groups"]
 
 # Imported when first used: `sfao --help` must not wait for torch.
 _HOMES = {
     "SFAO": "sfao.optim.sfao",
     "Decision": "sfao.gating.decision",
     "Gate": "sfao.optim.gate",
+    "NonFiniteGradient": "sfao.optim._gate_path",
     "layer_groups": "sfao.optim.layers",
 }
 

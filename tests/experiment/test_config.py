@@ -4,7 +4,7 @@ import sys
 import pytest
 import yaml
 
-from sfao.experiment.config import configure, make_config, parse_setting
+from sfao.experiment.config import complete_settings, configure, make_config, parse_setting
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.yaml_lines import repeated_key
 
@@ -153,3 +153,17 @@ def test_errors_need_no_torch_and_no_pydantic():
     code = "import sys, sfao.experiment.errors; print({'torch', 'pydantic'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_without_momentum_its_form_makes_no_other_run():
+    one, two = (configure("split-mnist-5k", "sgd", settings={"momentum_form": form}) for form in ("ema", "heavy_ball"))
+    assert one == two
+    with_momentum = configure("split-mnist-5k", "sgd", settings={"momentum": 0.5, "momentum_form": "ema"})
+    assert with_momentum.momentum_form == "ema"
+
+
+def test_settings_of_before_are_completed_and_strange_ones_left_alone():
+    now = configure("split-mnist-5k", "sfao").model_dump()
+    before = {**now, "momentum_form": "ema", "options": {k: v for k, v in now["options"].items() if k != "rule"}}
+    assert complete_settings(before) == now
+    assert complete_settings({"method": "unheard-of"}) == {"method": "unheard-of"}

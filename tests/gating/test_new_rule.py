@@ -107,5 +107,5 @@ def test_a_rule_of_too_many_options_is_refused():
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match=r"`rule` must be one of cosine, got 'cosin' \(did you mean 'cosine'\?\)"):
+    with pytest.raises(ValueError, match=r"`rule` must be one of cosine.*, got 'cosin' \(did you mean 'cosine'\?\)"):
         SFAO(layer_groups(network()), rule="cosin")

@@ -20,7 +20,7 @@ class ThinnedBlock(DenseBlock):
 
     def encode(self, gradients: Stack, scales: Tensor) -> list[Tensor]:
         rows = super().encode(gradients, scales)
-        largest = max(float(row.abs().max()) for row in rows if row.numel())
+        largest = torch.stack([row.abs().amax(1) for row in rows]).amax(0)[:, None]
         return [row.where(row.abs() >= SMALL * largest, 0.0) for row in rows]
 
 

@@ -33,3 +33,7 @@ def main() -> None:
     from sfao.cli.app import app
 
     app(prog_name="sfao")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@ from sfao.experiment.setting_errors import explain_error
 from sfao.experiment.yaml_lines import repeated_key
 from sfao.methods import METHODS, MethodOptions, Training
 from sfao.models import MODELS, size_options
+from sfao.optim.descent import MOMENTUM_FORMS
 from sfao.streams.suite import BENCHMARKS
 
 
@@ -59,6 +60,14 @@ class RunConfig(BaseModel):
     epochs: int = Field(2, ge=1)
     device: str = "cpu"
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _normalise_form_of_no_momentum(cls, values: Any) -> Any:
+        """Runs without momentum are the same run, whichever form it would have had."""
+        if not values.get("momentum", 0) and values.get("momentum_form") in MOMENTUM_FORMS:
+            return {**values, "momentum_form": MOMENTUM_FORMS[0]}
+        return values
 
     @model_validator(mode="after")
     def _check_choices(self) -> "RunConfig":
@@ -123,6 +132,17 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
         raise ConfigError(explain_error(error, config.options, file, ("options",), known)) from error
     # Lists for tuples, as in YAML and JSON: a configuration that is read back must be equal.
     return config.model_copy(update={"options": options.model_dump(mode="json")})
+
+
+def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run as they would be written now: those that did not exist have their defaults.
+
+    Settings that are of no run here, of a method that is not installed say, are returned as they are.
+    """
+    try:
+        return make_config(config).model_dump()
+    except ConfigError:
+        return config
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from sfao.experiment.checkpoint import LATEST, PREVIOUS
-from sfao.experiment.config import RunConfig, read_yaml
+from sfao.experiment.config import RunConfig, complete_settings, read_yaml
 from sfao.experiment.errors import FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.experiment.record import RECORD, Record, load_record
@@ -76,8 +76,8 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
         return
     if not (folder / CONFIG).exists():
         raise FolderError(f"`out` must be new or hold a run, but {folder} holds other files")
-    held, wanted = read_yaml(folder / CONFIG), config.model_dump()
     # A setting that did not exist yet when the run was begun had the value that is its default now.
+    held, wanted = complete_settings(read_yaml(folder / CONFIG)), config.model_dump()
     held = {**{name: field.default for name, field in RunConfig.model_fields.items()}, **held}
     differing = [name for name in wanted if held[name] != wanted[name]]
     if differing:

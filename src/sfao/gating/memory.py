@@ -84,7 +84,7 @@ class Memory:
         for block in self.blocks:
             block.resize(len(self))
 
-    def grow(self, capacity: int) -> None:
+    def set_capacity(self, capacity: int) -> None:
         """Let the memory hold up to `capacity` directions from now on."""
         if capacity < len(self):
             raise ValueError(f"`capacity` must be at least the {len(self)} directions held, got {capacity}")

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, TypedDict
+from typing import Any
 
 from sfao.checks import check_at_least_zero, check_choice, check_count, is_number, nearest
 from sfao.gating.eviction import EVICTIONS
 from sfao.gating.projection import PROJECTIONS
-from sfao.gating.rules import RULES
+from sfao.gating.rules import RULES, RuleOptions
 from sfao.gating.storage import MEMORY_DTYPES, STORAGES
 
 
-class GateOptions(TypedDict, total=False):
+class GateOptions(RuleOptions, total=False):
     """The options of a gate, each of which a param group may override.
 
     Keys:
@@ -28,14 +28,11 @@ class GateOptions(TypedDict, total=False):
         eviction: ``"balanced"`` (equal shares of past tasks), ``"fifo"`` or ``"reservoir"``.
         storage: ``"dense"`` rows, or ``"factored"`` matrices of rank ``rank`` (1).
         memory_dtype: ``"float32"`` or ``"bfloat16"``.
-        rule: how cosines become decisions; ``"cosine"``, the thresholds above, is the only one.
+        rule: how cosines become decisions; ``"cosine"`` by the thresholds above. A rule has its own options.
     """
 
-    accept_above: float
-    discard_below: float
     samples: int
     cosine: str
-    strict: bool
     projection: str
     capacity: int
     admit_below: float
@@ -78,6 +75,14 @@ CHOICES = {
     "storage": tuple(STORAGES),
     "memory_dtype": tuple(MEMORY_DTYPES),
 }
+
+
+def check_rule_options(given: Mapping[str, Any], rule: str) -> None:
+    """Raise a ValueError for an option of another rule than this, which would have no effect."""
+    for name in given:
+        owners = [owner for owner, other in RULES.items() if name in other.options]
+        if owners and rule in RULES and rule not in owners:
+            raise ValueError(f"`{name}` is an option of the rule {owners[0]!r}, got it with rule={rule!r}")
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -59,7 +59,8 @@ class Method:
     def descent(self) -> dict[str, Any]:
         """Return the arguments of the optimizer that all methods share."""
         names = ("lr", "momentum", "momentum_form", "weight_decay")
-        return {name: getattr(self.training, name) for name in names}
+        # Decay shrinks the parameters, as the paper writes it, for all methods alike.
+        return {**{name: getattr(self.training, name) for name in names}, "decoupled_weight_decay": True}
 
     # -- What the loop calls -----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -97,6 +98,9 @@ def _read_layer(layer: Layer, saved: dict[str, Any]) -> LayerState:
     device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
     memory = Memory.from_state_dict(saved["memory"], layer.memory.products.layouts, device)
     rule_state = tuple(map(float, saved.get("rule_state", layer.rule.initial_state())))
-    if len(rule_state) != len(layer.rule_state):
-        raise RuntimeError(f"`state_dict` must hold {len(layer.rule_state)} values of state in layer {layer.name!r}")
+    if len(rule_state) != len(layer.rule_state) or not all(map(isfinite, rule_state)):
+        raise RuntimeError(
+            f"`state_dict` must hold {len(layer.rule_state)} finite values of state of the rule in layer "
+            f"{layer.name!r}, got {list(rule_state)}"
+        )
     return LayerState(memory, counts, rule_state)

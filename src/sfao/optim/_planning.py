@@ -5,7 +5,7 @@ from typing import Any
 
 from sfao.gating._layout import Layout, lay_out
 from sfao.gating.budget import MemoryPlan, format_bytes, parse_bytes, plan_memory
-from sfao.gating.options import DEFAULTS, GateOptions, check_options
+from sfao.gating.options import DEFAULTS, GateOptions, check_options, check_rule_options
 from sfao.gating.storage import STORAGE_OPTIONS, Storage
 
 
@@ -15,6 +15,8 @@ def plan_options(
     """Return the options with defaults filled in and, under a budget, with the storage and capacity it allows."""
     chosen: dict[str, Any] = {**DEFAULTS, **options}
     check_options(chosen)
+    for given in (options, *groups):
+        check_rule_options(given, {**chosen, **given}["rule"])
     if memory_budget is None:
         return chosen, None
     for name in (*STORAGE_OPTIONS, "capacity"):

@@ -1,13 +1,14 @@
 """Gradient descent as torch's SGD does it, and as the paper writes it: the step that every method ends in."""
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sfao.checks import check_at_least_zero, check_choice
+from sfao.checks import check_at_least_zero, check_choice, is_number
 
 MOMENTUM_FORMS = ("heavy_ball", "ema")
 
@@ -48,6 +49,11 @@ class Descent(Optimizer):
         check_descent({**self.defaults, **param_group})
         super().add_param_group(param_group)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken; settings that did not exist then have the values that held."""
+        groups = [{**ADDED_SETTINGS, **group} for group in state_dict["param_groups"]]
+        super().load_state_dict({**state_dict, "param_groups": groups})
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = evaluate(closure)
@@ -83,9 +89,11 @@ class Descent(Optimizer):
         self, steps: list[Tensor], parameters: list[Tensor], settings: "DescentSettings", sound: Tensor | None
     ) -> list[Tensor]:
         is_average = settings.momentum_form == "ema"
-        known = [number for number, parameter in enumerate(parameters) if "momentum_buffer" in self.state[parameter]]
+        known = []
         for number, parameter in enumerate(parameters):
-            if "momentum_buffer" not in self.state[parameter]:
+            if self.state[parameter].get("momentum_buffer") is not None:
+                known.append(number)
+            else:
                 start = steps[number] * (1 - settings.momentum) if is_average else steps[number].clone()
                 self.state[parameter]["momentum_buffer"] = start
         buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
@@ -99,7 +107,8 @@ class Descent(Optimizer):
 
     def drop_momentum(self) -> None:
         """Let momentum start anew, as at a task boundary."""
-        self.state.clear()
+        for state in self.state.values():
+            state.pop("momentum_buffer", None)
 
 
 class DescentSettings(NamedTuple):
@@ -117,6 +126,8 @@ class DescentSettings(NamedTuple):
 
 DESCENT_NAMES = DescentSettings._fields
 DESCENT_DEFAULTS = DescentSettings._field_defaults
+#: Settings that states from before them lack, with the values that held then.
+ADDED_SETTINGS = {"dampening": 0.0, "nesterov": False, "maximize": False, "decoupled_weight_decay": True}
 #: Arguments of torch's SGD about how a step is computed: the value that cannot be had, with the reason.
 REFUSED = {
     "foreach": (False, "all parameters always move in one pass"),
@@ -164,12 +175,14 @@ def _if_sound(sound: Tensor | None, factor: float | Tensor, otherwise: float) ->
 def check_descent(group: Mapping[str, Any]) -> None:
     """Raise a ValueError that names the first setting that breaks its rule."""
     rate = group["lr"]
-    check_at_least_zero("lr", rate.item() if isinstance(rate, Tensor) else rate)  # torch allows tensors here
+    if isinstance(rate, Tensor) and rate.numel() != 1:  # torch allows tensors here
+        raise ValueError(f"`lr` must be one number, got a tensor of shape {tuple(rate.shape)}")
+    check_at_least_zero("lr", rate.item() if isinstance(rate, Tensor) else rate)
     for name in ("weight_decay", "momentum"):
         check_at_least_zero(name, group[name])
     if group["momentum"] >= 1:
         raise ValueError(f"`momentum` must be in [0, 1), got {group['momentum']}")
-    if not -float("inf") < group["dampening"] < float("inf"):
+    if not (is_number(group["dampening"]) and isfinite(group["dampening"])):
         raise ValueError(f"`dampening` must be a finite number, got {group['dampening']!r}")
     check_choice("momentum_form", group["momentum_form"], MOMENTUM_FORMS)
     for name in ("nesterov", "maximize", "decoupled_weight_decay"):

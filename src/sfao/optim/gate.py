@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from sfao.checks import check_choice, check_names, check_seed
+from sfao.checks import check_choice, check_count, check_names, check_seed
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
@@ -218,11 +218,12 @@ class Gate:
         return stored
 
     def make_room(self, directions: int) -> None:
-        """Let every layer hold this many directions more than it holds now."""
+        """Let every layer hold exactly this many directions more than it holds now, whatever its `capacity` said."""
+        check_count("directions", directions)
+        if self.memory_plan is not None:
+            raise ValueError("`memory_budget` limits what a gate holds; make_room() needs a gate without one")
         for layer in self.layers:
-            layer.grow(len(layer.memory) + directions)
-        for group in self.param_groups:
-            group["capacity"] = self.layers[0].memory.capacity if self.granularity == "global" else group["capacity"]
+            layer.memory.set_capacity(len(layer.memory) + directions)
 
     def end_task(self) -> None:
         """Mark a task boundary: directions stored from now on belong to the next task."""
@@ -256,14 +257,13 @@ class Gate:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of the small matrices beside the directions (their Gram matrix and its factor, in float64)."""
+        """Bytes of the small matrices beside the directions: their Gram matrix and its factor, in float64."""
         return sum(layer.memory.products.bytes for layer in self.layers)
 
     def risk(self) -> float:
         """Return the interference risk R(u; B) of the last gated update u: the most it points against a direction.
 
-        With momentum the step taken is another: it averages the updates before. The update is read where step()
-        leaves it, in `.grad`: call this after step() and before zero_grad().
+        With momentum the step taken is another. Read from `.grad`: call this after step() and before zero_grad().
         """
         self._path.report()
         with self._exactly():
@@ -276,7 +276,7 @@ class Gate:
             return measure_kept(self.layers, report)
 
     def __repr__(self) -> str:
-        return describe_groups(type(self).__name__, self.param_groups, DEFAULTS)
+        return describe_groups("Gate", len(self.layers), self.granularity, self.param_groups, DEFAULTS)
 
     # -- State -----------------------------------------------------------------------------------------
 

@@ -72,11 +72,14 @@ def _as_group(item: object) -> dict[str, Any]:
     return {**item, "params": tensors}
 
 
-def describe_groups(kind: str, groups: Sequence[dict[str, Any]], defaults: Mapping[str, Any]) -> str:
-    """Return a line on the groups: how many, options that are not at their defaults, and those that differ."""
+def describe_groups(
+    kind: str, layers: int, granularity: str, groups: Sequence[dict[str, Any]], defaults: Mapping[str, Any]
+) -> str:
+    """Return a line on an optimizer or a gate over these groups."""
     first = groups[0]
     shared = {name for name in defaults if all(group[name] == first[name] for group in groups)}
-    parts = [f"{len(groups)} layer{'s' if len(groups) > 1 else ''}"]
+    parts = [f"{layers} layer{'s' if layers > 1 else ''}"]
+    parts += ["granularity='global'"] if granularity == "global" else []
     parts += [f"{name}={first[name]!r}" for name in defaults if name in shared and first[name] != defaults[name]]
     parts += [f"{name} per layer" for name in defaults if name not in shared]
     return f"{kind}({', '.join(parts)})"
@@ -123,12 +126,6 @@ class Layer:
         #: The options when they were last checked, and those of the rule as it takes them.
         self.checked_options: tuple[object, ...] = read_options(self.options)
         self.rule_numbers = self.rule.numbers(self.options)
-
-    def grow(self, capacity: int) -> None:
-        """Let the memory hold up to `capacity` directions from now on."""
-        self.memory.grow(capacity)
-        self.options["capacity"] = capacity
-        self._accept_options()
 
     def adopt(
         self, options: dict[str, Any], memory: Memory, counts: dict[str, int], rule_state: tuple[float, ...]

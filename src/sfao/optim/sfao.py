@@ -14,6 +14,7 @@ from sfao.optim._consolidation.batches import Loss
 from sfao.optim._gate_state import adopt_state, read_state, write_state
 from sfao.optim._planning import check_new_group, plan_options
 from sfao.optim.descent import (
+    ADDED_SETTINGS,
     DESCENT_DEFAULTS,
     DESCENT_NAMES,
     REFUSED,
@@ -24,15 +25,6 @@ from sfao.optim.descent import (
 )
 from sfao.optim.gate import OPTION_NAMES, Gate
 from sfao.optim.layers import Parameters, as_groups, describe_groups
-
-#: Options that states from before them lack, with the values that held then.
-ADDED_OPTIONS = {
-    "rule": DEFAULTS["rule"],
-    "dampening": 0.0,
-    "nesterov": False,
-    "maximize": False,
-    "decoupled_weight_decay": True,
-}
 
 
 class SFAO(Descent):
@@ -129,13 +121,17 @@ class SFAO(Descent):
     ) -> int:
         """Store directions of a finished task and end it: see :meth:`sfao.Gate.consolidate`."""
         stored = self.gate.consolidate(model, batches, loss, target=target, per=per, limit=limit)
-        self.state.clear()  # momentum starts anew
+        self._start_momentum_anew()
         return stored
 
     def end_task(self) -> None:
         """Mark a task boundary without storing anything: momentum starts anew."""
         self.gate.end_task()
-        self.state.clear()
+        self._start_momentum_anew()
+
+    def _start_momentum_anew(self) -> None:
+        for state in self.state.values():
+            state.pop("momentum_buffer", None)
 
     @property
     def last_decisions(self) -> dict[str, Decision]:
@@ -176,7 +172,8 @@ class SFAO(Descent):
         return self.gate.kept()
 
     def __repr__(self) -> str:
-        return describe_groups(type(self).__name__, self.param_groups, {"lr": None, **DESCENT_DEFAULTS, **DEFAULTS})
+        gate, defaults = self.gate, {"lr": None, **DESCENT_DEFAULTS, **DEFAULTS}
+        return describe_groups("SFAO", len(gate.layers), gate.granularity, self.param_groups, defaults)
 
     # -- State -----------------------------------------------------------------------------------------
 
@@ -190,10 +187,10 @@ class SFAO(Descent):
             raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got {got}")
         state = read_state(self.gate, state_dict["gate"])
         try:
-            groups = [{**ADDED_OPTIONS, **group} for group in state_dict["param_groups"]]
+            groups = [{**DEFAULTS, **ADDED_SETTINGS, **group} for group in state_dict["param_groups"]]
             self._check_saved(groups, state_dict["state"])
             super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
         adopt_state(self.gate, state, self.param_groups)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from sfao.experiment.config import complete_settings
 from sfao.experiment.record import Record
 from sfao.experiment.statistics import PairedTest, Spread, paired_test, spread
 
@@ -140,7 +141,7 @@ def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
         methods.setdefault(record.method, []).append(record)
     named: dict[str, list[Record]] = {}
     for method, own in methods.items():
-        settings = [flatten_settings(record.config) for record in own]
+        settings = [flatten_settings(complete_settings(record.config)) for record in own]
         varying = sorted(name for name in set().union(*settings) if len({s.get(name) for s in settings}) > 1)
         for record, values in zip(own, settings, strict=True):
             label = ", ".join(f"{name}={values.get(name)}" for name in varying)
@@ -222,7 +223,7 @@ def _describe_differences(records: list[Record]) -> str:
     """`methods differ in epochs: 10 (ewc), 2 (sgd, sfao)`; empty when they differ in nothing that should be shared."""
     found: dict[str, dict[str, list[str]]] = {}
     for record in records:
-        for name, value in flatten_settings(record.config).items():
+        for name, value in flatten_settings(complete_settings(record.config)).items():
             if name.partition(".")[0] in SHARED:
                 methods = found.setdefault(name, {}).setdefault(value, [])
                 methods += [record.method] if record.method not in methods else []

@@ -45,8 +45,6 @@ class Archive:
 def settings_key(config: dict[str, Any]) -> str:
     """Return a key that only seed and device do not change; settings that did not exist yet have their defaults."""
     whole = make_config(config).model_dump()
-    if whole["momentum"] == 0:
-        del whole["momentum_form"]  # which form no momentum has makes no difference
     return json.dumps({name: value for name, value in whole.items() if name not in APART}, sort_keys=True)
 
 
