@@ -26,7 +26,7 @@ def test_importing_sfao_needs_torch_and_nothing_else():
 def test_the_public_names():
     import sfao
 
-    assert set(sfao.__all__) == {"SFAO", "Decision", "Gate", "__version__", "layer_groups"}
+    assert set(sfao.__all__) == {"SFAO", "Decision", "Gate", "NonFiniteGradient", "__version__", "layer_groups"}
 
 
 def test_the_version_is_the_installed_one_and_needs_no_installation():
