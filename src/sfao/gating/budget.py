@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sfao.gating._layout import Layout
+from sfao.gating.memories import MEMORIES
 from sfao.gating.storage import Storage
+from sfao.gating.subspace import count_bytes
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -24,18 +26,55 @@ PREFERENCES = (
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The storage and the capacity that a memory budget buys."""
+    """The axes, and the storage and capacity of directions, that a memory budget buys; 0 of what is not held."""
 
     storage: Storage
     capacity: int
     bytes: int
     budget: int
+    axes: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"{self.storage}, {self.capacity} directions a layer, "
-            f"{format_bytes(self.bytes)} of {format_bytes(self.budget)}"
+        parts = [f"{self.axes} axes per layer"] if self.axes else []
+        parts += [f"{self.storage}, {self.capacity} directions a layer"] if self.capacity else []
+        return f"{', '.join(parts)}, {format_bytes(self.bytes)} of {format_bytes(self.budget)}"
+
+
+def plan_memories(
+    memory: str, layouts: Sequence[Layout], matrices: Sequence[Layout], budget: int, capacity: int, axes: int
+) -> MemoryPlan:
+    """Return what fits within the budget; two memories get half of it each.
+
+    Args:
+        layouts: of all parameters, which directions have entries for.
+        matrices: of those that may have an input space.
+    """
+    share = budget // len(MEMORIES[memory])
+    plan = MemoryPlan(PREFERENCES[0], 0, 0, budget)
+    if "directions" in MEMORIES[memory]:
+        plan = replace(plan_memory(layouts, share, capacity), budget=budget)
+    if "subspace" in MEMORIES[memory]:
+        held = plan_axes(matrices, share, axes)
+        plan = replace(plan, axes=held, bytes=plan.bytes + sum(count_bytes(layout, held) for layout in matrices))
+    return plan
+
+
+def plan_axes(matrices: Sequence[Layout], budget: int, axes: int) -> int:
+    """Return how many axes per layer, at most `axes`, fit within the budget."""
+
+    def needed(held: int) -> int:
+        return sum(count_bytes(layout, held) for layout in matrices)
+
+    if needed(1) > budget:
+        raise ValueError(
+            f"`memory_budget` must hold at least one axis per layer, {format_bytes(needed(1))} for this model, "
+            f"got {format_bytes(budget)}"
         )
+    low, high = 1, axes
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if needed(middle) <= budget else (low, middle - 1)
+    return low
 
 
 def plan_memory(layouts: Sequence[Layout], budget: int, capacity: int) -> MemoryPlan:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sfao.checks import check_at_least_zero, check_choice, check_count, is_number, nearest
 from sfao.gating.eviction import EVICTIONS
+from sfao.gating.memories import MEMORIES, SUBSPACE_DEFAULTS, check_subspace_options
 from sfao.gating.projection import PROJECTIONS
 from sfao.gating.rules import RULES, RuleOptions
 from sfao.gating.storage import MEMORY_DTYPES, STORAGES
@@ -15,6 +16,17 @@ class GateOptions(RuleOptions, total=False):
     """The options of a gate, each of which a param group may override.
 
     Keys:
+        memory: what a layer remembers: the ``"subspace"`` of its inputs, ``"directions"`` of past gradients, or
+            ``"both"``. The subspace unless an option of directions is given.
+
+    Keys, of the subspace:
+        keep: the least share of a gradient's length that is kept once a task is remembered (0.6); after t tasks
+            ``keep ** sqrt(t)``. 1 keeps everything, 0 projects off all axes, as GPM does.
+        tolerance: a layer whose outputs have drifted this far, relatively, keeps the square of that share (0.15).
+        restore: a softened gradient gets its length back, but grows to at most so many times what was left (2).
+        axes: axes held per layer at most (200).
+
+    Keys, of directions:
         accept_above: accept when the largest sampled cosine is above (0.85). -1 always accepts.
         discard_below: discard when it is not above this (-1e-4). -1 never discards, 1 always does.
         samples: directions compared with at each step, drawn without replacement (10).
@@ -31,6 +43,11 @@ class GateOptions(RuleOptions, total=False):
         rule: how cosines become decisions; ``"cosine"`` by the thresholds above. A rule has its own options.
     """
 
+    memory: str
+    keep: float
+    tolerance: float
+    restore: float
+    axes: int
     samples: int
     cosine: str
     projection: str
@@ -59,6 +76,8 @@ COMMON: GateOptions = {
 }
 #: All options: those of every rule, then those that all rules share.
 DEFAULTS: dict[str, Any] = {
+    "memory": "subspace",
+    **SUBSPACE_DEFAULTS,
     **{name: default for rule in RULES.values() for name, default in rule.options.items()},
     **COMMON,
 }
@@ -66,15 +85,41 @@ DEFAULTS: dict[str, Any] = {
 #: Options of the whole gate, which no group can override.
 GATE_WIDE = ("granularity", "seed", "memory_budget")
 #: Options that are fixed once a layer has its memory; the others can be changed while training.
-FIXED = ("capacity", "storage", "rank", "memory_dtype", "rule")
+FIXED = ("memory", "capacity", "storage", "rank", "memory_dtype", "rule")
 
 CHOICES = {
+    "memory": tuple(MEMORIES),
     "cosine": ("signed", "absolute"),
     "projection": tuple(PROJECTIONS),
     "eviction": tuple(EVICTIONS),
     "storage": tuple(STORAGES),
     "memory_dtype": tuple(MEMORY_DTYPES),
 }
+
+
+#: The options of each memory alone.
+OPTIONS_OF = {
+    "subspace": tuple(SUBSPACE_DEFAULTS),
+    "directions": tuple(name for name in DEFAULTS if name not in ("memory", *SUBSPACE_DEFAULTS)),
+}
+
+
+def choose_memory(given: Mapping[str, Any], options_of: Mapping[str, tuple[str, ...]] = OPTIONS_OF) -> str:
+    """Return the memory that these options ask for; a ValueError if they are of another than they name."""
+    if "memory" in given:
+        memory: str = given["memory"]
+        for other, names in options_of.items():
+            found = [name for name in names if name in given]
+            if found and memory in MEMORIES and other not in MEMORIES[memory]:
+                raise ValueError(f"`{found[0]}` is an option of memory={other!r}, got it with memory={memory!r}")
+        return memory
+    found = {memory: [name for name in names if name in given] for memory, names in options_of.items()}
+    if all(found.values()):
+        first, second = (names[0] for names in found.values())
+        raise ValueError(
+            f'`{first}` and `{second}` are options of different memories; give `memory="both"`, or one of the two'
+        )
+    return "directions" if found["directions"] else str(DEFAULTS["memory"])
 
 
 def check_rule_options(given: Mapping[str, Any], rule: str) -> None:
@@ -94,6 +139,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in ("samples", "capacity", "rank"):
         check_count(name, options[name])
     check_at_least_zero("min_norm", options["min_norm"])
+    check_subspace_options(options)
     for name, choices in CHOICES.items():
         check_choice(name, options[name], choices)
 

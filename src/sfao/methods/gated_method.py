@@ -21,5 +21,8 @@ class GatedMethod(Method):
 
     @property
     def looks(self) -> dict[str, dict[str, float]]:
-        cosines, kept = self.optimizer.last_cosines, self.optimizer.kept()
-        return {layer: {"cosine": cosines[layer], "kept": share} for layer, share in kept.items()}
+        cosines, drifts = self.optimizer.last_cosines, self.optimizer.drifts
+        looks = {"cosine": cosines, "kept": self.optimizer.kept(), "drift": drifts}
+        return {
+            layer: {name: values[layer] for name, values in looks.items() if layer in values} for layer in looks["kept"]
+        }

@@ -1,4 +1,4 @@
-"""SFAO in the laboratory: gradients gated by their likeness to those of past tasks."""
+"""SFAO in the laboratory: updates softened, or gated, by what is remembered of past tasks."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -11,12 +11,14 @@ from torch.nn.functional import cross_entropy
 
 from sfao.checks import check_choice
 from sfao.gating.budget import parse_bytes
-from sfao.gating.options import DEFAULTS, check_options
+from sfao.gating.memories import MEMORIES
+from sfao.gating.options import DEFAULTS, OPTIONS_OF, check_options, choose_memory
 from sfao.gating.storage import STORAGE_OPTIONS
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.task_view import TaskView
 from sfao.optim._consolidation.batches import check_arguments, choose_unit
+from sfao.optim._consolidation.inputs import EXAMPLES
 from sfao.optim.gate import GRANULARITIES, OPTION_NAMES
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
@@ -28,6 +30,10 @@ _FIELDS: dict[str, Any] = {name: (type(default), default) for name, default in D
 GateFields = create_model("GateFields", __base__=MethodOptions, **_FIELDS)
 
 
+#: The options that ask for a memory, those of `consolidate` among them.
+ASKING_FOR = {**OPTIONS_OF, "directions": (*OPTIONS_OF["directions"], "target", "per")}
+
+
 class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
     """The options of :class:`sfao.Gate` and of its `consolidate`, with the same defaults and the same rules."""
 
@@ -36,6 +42,20 @@ class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
     target: str = "loss"
     per: str | None = None
     limit: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_memory(cls, given: Any) -> Any:
+        """Fill in the memory that the options ask for: a configuration that is written out names it."""
+        if not isinstance(given, dict):
+            return given
+        # Where it is named, a default counts as not given: a configuration that was written out must read back.
+        told = {
+            name: value
+            for name, value in given.items()
+            if name == "memory" or "memory" not in given or value != _default_of(cls, name)
+        }
+        return {**given, "memory": choose_memory(told, ASKING_FOR)}
 
     @model_validator(mode="after")
     def _follow_the_rules_of_the_gate(self) -> Self:
@@ -55,13 +75,15 @@ class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
 
     def of_gate(self) -> dict[str, Any]:
         """Return the arguments of the gate."""
+        held = MEMORIES[self.memory]
+        unused = {name for memory, names in OPTIONS_OF.items() if memory not in held for name in names}
         planned = set(STORAGE_OPTIONS) if self.memory_budget is not None else set()
-        arguments: dict[str, Any] = self.model_dump(exclude={"target", "per", "limit"} | planned)
+        arguments: dict[str, Any] = self.model_dump(exclude={"target", "per", "limit"} | planned | unused)
         return arguments
 
 
 class SFAOMethod(GatedMethod):
-    """The library's optimizer, with one gate per layer and directions stored from the training part of every task."""
+    """The library's optimizer, with a memory stored from the training part of every task."""
 
     name = "sfao"
     Options = SFAOOptions
@@ -92,10 +114,12 @@ class SFAOMethod(GatedMethod):
 
         Single examples are drawn here, as the first batch of a shuffled pass.
         """
-        if choose_unit(self.options.target, self.options.per) == "batch":
+        held = MEMORIES[self.options.memory]
+        if "directions" in held and choose_unit(self.options.target, self.options.per) == "batch":
             return task.train.as_sequence(self.training.batch_size, generator, self.device)
         capacity = max(layer.memory.capacity for layer in self.optimizer.gate.layers)
-        return islice(self.batches(task, generator, self.options.limit or capacity), 1)
+        needed = max([EXAMPLES] * ("subspace" in held) + [capacity] * ("directions" in held))
+        return islice(self.batches(task, generator, self.options.limit or needed), 1)
 
     def concerns(self) -> list[str]:
         return [*self._concerns_about_decisions(), *self._concerns_about_memory()]
@@ -104,9 +128,10 @@ class SFAOMethod(GatedMethod):
         later = {layer: _difference(self.decisions[layer], first) for layer, first in self.first_decisions.items()}
         gated = {layer: counts for layer, counts in later.items() if _count_decisions(counts)}
         if gated and all(counts["accept"] == _count_decisions(counts) for counts in gated.values()):
+            name = "accept_above" if "directions" in MEMORIES[self.options.memory] else "keep"
             return [
                 f"{self.name}: every gradient after the first task was accepted, so every update was that of sgd; "
-                f"`accept_above` is {self.options.accept_above:g}"
+                f"`{name}` is {getattr(self.options, name):g}"
             ]
         stuck = [layer for layer, counts in gated.items() if counts["discard"] == _count_decisions(counts)]
         if stuck:
@@ -130,6 +155,11 @@ class SFAOMethod(GatedMethod):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.first_decisions = {layer: dict(counts) for layer, counts in state["first_decisions"].items()}
+
+
+def _default_of(options: type[MethodOptions], name: str) -> object:
+    field = options.model_fields.get(name)
+    return None if field is None else field.default
 
 
 def _difference(counts: dict[str, int], earlier: dict[str, int]) -> dict[str, int]:

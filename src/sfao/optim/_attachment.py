@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Attachment:
     """Gates every step() of an optimizer until it is removed.
 
-    A layer that is discarded does not move at all: the optimizer sees no gradient for it, so neither its momentum nor
+    Directions gate gradients before the step; what the step adds to parameters is softened after it. A layer that is
+    discarded does not move at all: the optimizer sees no gradient for it, so neither its momentum nor
     its weight decay acts.
     """
 
@@ -26,6 +27,8 @@ class Attachment:
         self._gate = gate
         self._optimizer = optimizer
         self._hidden: dict[Tensor, Tensor] = {}
+        #: Parameters as they were before a step that will be softened.
+        self._before: dict[Tensor, Tensor] = {}
         #: A fused optimizer unscales inside its kernel; the gate must see unscaled, finite gradients.
         self._unscales = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         if self._unscales:
@@ -45,6 +48,7 @@ class Attachment:
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self._before = {parameter: parameter.detach().clone() for parameter in self._gate.find_softened()}
         arguments = dict(kwargs)
         # Hooks get step()'s arguments with the optimizer itself in front.
         if len(args) > 1:
@@ -84,6 +88,20 @@ class Attachment:
             if parameter.grad is None:
                 parameter.grad = gradient
         self._hidden = {}
+        self._soften()
+
+    @torch.no_grad()
+    def _soften(self) -> None:
+        """Soften what the step has added to the parameters."""
+        before, self._before = self._before, {}
+        if not before:
+            return
+        updates = {parameter: parameter - old for parameter, old in before.items()}
+        for parameter, old in before.items():
+            parameter.copy_(old)
+        self._gate.soften_updates(updates)
+        for parameter, update in updates.items():
+            parameter.add_(update)
 
 
 def check_optimizer(gate: "Gate", optimizer: object) -> None:

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from sfao.gating._block import ALIGNED_BYTES
-from sfao.gating.decision import COUNTED, DECISIONS, ZERO
+from sfao.gating.decision import ACCEPTED, COUNTED, DECISIONS, ZERO
+from sfao.gating.softness import NOTHING
 from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import NonFiniteGradient, PathHistory, Report, make_capture_error
-from sfao.optim._host_path import LayerGradient, as_matrices, in_memory_order
+from sfao.optim._host_path import LayerGradient, as_matrices, merge_decisions
+from sfao.optim._matrices import in_memory_order
+from sfao.optim._softening import ALL, Softening
 from sfao.optim.layers import Layer
 
 #: Steps between looks at whether a gradient was not finite.
@@ -71,6 +74,8 @@ class DevicePath:
         #: The report of the last step; None while only the device knows.
         self._report: Report | None = Report()
         self._flags: _Fetch | None = None
+        self._softening: Softening | None = None
+        self._softened = _SoftenedCounts(self.gate.codes)
 
     # -- Every step ------------------------------------------------------------------------------------
 
@@ -104,12 +109,22 @@ class DevicePath:
         found = (parameter.grad for layer in self._all_layers for parameter in layer.parameters)
         return [gradient for gradient in found if gradient is not None]
 
-    def step(self) -> Tensor:
+    def step(self, softening: Softening | None) -> Tensor:
         """Turn the gradients into updates, or replay doing so."""
+        self._softening = softening if softening is not None and softening.layers else None
         with make_current(self._device):
+            if self._softening is not None:
+                self._softening.apply(lambda parameter: parameter.grad)
             self._step()
+            if self._softening is not None:
+                self._softened.count(self._layers, self._softening, self.gate.codes, self.gate.sound)
         self._report = None
         return self.gate.sound
+
+    def note(self, softening: Softening) -> None:
+        self._softening = softening
+        self._softened.count(self._layers, softening, self.gate.codes, self.gate.sound)
+        self._report = None
 
     def _step(self) -> None:
         self.captured = self.captured or gate_path.is_capturing()
@@ -218,6 +233,11 @@ class DevicePath:
                 report.decisions[layer.name] = DECISIONS[int(code)]
                 if len(layer.memory):
                     report.cosines[layer.name] = cosine
+        for layer, share, drift in self._softening.outcomes() if self._softening else ():
+            report.kept[layer.name], report.drifts[layer.name] = share, drift
+            decision = merge_decisions(report.decisions.get(layer.name), share)
+            if decision is not None:
+                report.decisions[layer.name] = decision
         return report
 
     def _hand_over_counts(self) -> None:
@@ -230,6 +250,34 @@ class DevicePath:
             for name, count in zip(COUNTED, counts, strict=True):
                 layer.counts[name] += count
         self.gate.counts.zero_()
+        self._softened.hand_over(self._layers)
+
+
+class _SoftenedCounts:
+    """Counts, on the device, gradients that directions accepted and softening did not leave whole."""
+
+    def __init__(self, codes: Tensor) -> None:
+        #: By layer: projected, and discarded because nothing was left.
+        self._counts = torch.zeros(len(codes), 2, dtype=torch.int64, device=codes.device)
+        self._numbers: dict[int, Tensor] = {}
+
+    def count(self, layers: Sequence[Layer], softening: Softening, codes: Tensor, sound: Tensor) -> None:
+        if id(softening) not in self._numbers:
+            # Sent once: a graph that is captured later must not wait for the host.
+            places = [layers.index(layer) for layer in softening.layers if layer in layers]
+            self._numbers = {id(softening): torch.tensor(places, device=codes.device)}
+        numbers = self._numbers[id(softening)]
+        is_softened = (softening.shares < ALL) & (codes[numbers] == ACCEPTED) & sound
+        is_gone = softening.shares <= NOTHING
+        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone], 1)
+        self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
+
+    def hand_over(self, layers: Sequence[Layer]) -> None:
+        for layer, (projected, discarded) in zip(layers, self._counts.tolist(), strict=True):
+            layer.counts["accept"] -= projected + discarded
+            layer.counts["project"] += projected
+            layer.counts["discard"] += discarded
+        self._counts.zero_()
 
 
 class _Fetch:

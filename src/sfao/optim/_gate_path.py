@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sfao.gating.decision import Decision
+from sfao.optim._softening import Softening
 
 #: Where kernels run. (Under Triton's interpreter they run on a CPU, which is how they are tested without a GPU.)
 DEVICES = {"cuda"}
@@ -23,6 +24,9 @@ class Report:
     decisions: dict[str, Decision] = field(default_factory=dict)
     cosines: dict[str, float] = field(default_factory=dict)
     norms: dict[str, float] = field(default_factory=dict)
+    #: Of layers that remember their inputs: the share of the gradient's length that was left, and the drift.
+    kept: dict[str, float] = field(default_factory=dict)
+    drifts: dict[str, float] = field(default_factory=dict)
 
 
 class RetiredGate(Protocol):
@@ -60,11 +64,14 @@ class Path(Protocol):
     def serves(self) -> bool:
         """Tell whether the gradients of this step can be gated this way; another path is chosen if not."""
 
-    def step(self) -> Tensor | None:
-        """Turn the gradient of every layer into its update, in place.
+    def step(self, softening: Softening | None) -> Tensor | None:
+        """Turn the gradient of every layer into its update, in place, softened first if there is a softening.
 
         The flag that a device returns is false, there, if a gradient was not finite and all updates were made zero.
         """
+
+    def note(self, softening: Softening) -> None:
+        """Count and report what a softening has done to the updates of the last step."""
 
     def report(self) -> Report:
         """Return the report of the last step; waits for a device."""

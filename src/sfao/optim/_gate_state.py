@@ -9,10 +9,15 @@ import torch
 
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
+from sfao.gating.subspace import Subspace
 from sfao.optim.layers import Layer
 
 if TYPE_CHECKING:
     from sfao.optim.gate import Gate
+
+
+#: Options that states of before do not name, as they were.
+OLD_OPTIONS = {"memory": "directions"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,7 @@ class LayerState:
     """The state of one layer."""
 
     memory: Memory
+    spaces: list[Subspace]
     counts: dict[str, int]
     rule_state: tuple[float, ...]
 
@@ -65,13 +71,13 @@ def adopt_state(gate: "Gate", state: GateState, groups: list[dict[str, Any]]) ->
     if plan is not None and any(layer.memory.capacity != plan.capacity for layer in state.layers):
         gate.memory_plan = None
     for layer, group, loaded in zip(gate.layers, groups, state.layers, strict=False):
-        layer.adopt(group, loaded.memory, loaded.counts, loaded.rule_state)
+        layer.adopt(group, loaded.memory, loaded.spaces, loaded.counts, loaded.rule_state)
 
 
 def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the groups with the options of the state, checked; a RuntimeError if they are of no gate."""
     try:
-        read = [{**group, **DEFAULTS, **saved} for group, saved in zip(groups, state["options"], strict=True)]
+        read = [{**group, **DEFAULTS, **OLD_OPTIONS, **saved} for group, saved in zip(groups, state["options"], strict=True)]
         for group in read:
             check_options(group)
     except (KeyError, TypeError, ValueError) as error:
@@ -85,6 +91,7 @@ def _write_layer(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
         "counts": counts,
         "rule_state": list(layer.rule_state),
         "memory": layer.memory.state_dict(),
+        "spaces": [space.state_dict() for space in layer.spaces],
     }
 
 
@@ -97,10 +104,16 @@ def _read_layer(layer: Layer, saved: dict[str, Any]) -> LayerState:
     counts = {name: int(saved["counts"][name]) for name in layer.counts}
     device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
     memory = Memory.from_state_dict(saved["memory"], layer.memory.products.layouts, device)
+    layouts = layer.memory.products.layouts
+    # A state from before there were input spaces has none.
+    saved_spaces = saved.get("spaces", [Subspace(layout).state_dict() for layout in layouts])
+    spaces = [
+        Subspace.from_state_dict(space, layout, device) for space, layout in zip(saved_spaces, layouts, strict=True)
+    ]
     rule_state = tuple(map(float, saved.get("rule_state", layer.rule.initial_state())))
     if len(rule_state) != len(layer.rule_state) or not all(map(isfinite, rule_state)):
         raise RuntimeError(
             f"`state_dict` must hold {len(layer.rule_state)} finite values of state of the rule in layer "
             f"{layer.name!r}, got {list(rule_state)}"
         )
-    return LayerState(memory, counts, rule_state)
+    return LayerState(memory, spaces, counts, rule_state)

@@ -9,8 +9,11 @@ from torch import Tensor
 
 from sfao.gating._layout import Layout
 from sfao.gating.decision import Decision
+from sfao.gating.softness import NOTHING
 from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import NonFiniteGradient, PathHistory, Report
+from sfao.optim._matrices import count_channels_last, in_memory_order, working_dtype
+from sfao.optim._softening import ALL, Softening
 from sfao.optim.layers import Layer
 
 # Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
@@ -37,9 +40,13 @@ class HostPath:
             for parameter in layer.parameters
         )
 
-    def step(self) -> None:
+    def step(self, softening: Softening | None) -> None:
         found = find_finite_gradients(self._layers)
         self._report = report = Report(norms={layer.name: gradient.norm for layer, gradient in found})
+        if softening is not None and softening.layers:
+            softening.apply(lambda parameter: parameter.grad)
+            softened = set(softening.layers)
+            found = [(layer, read_gradient(layer) if layer in softened else gradient) for layer, gradient in found]
         for layer, gradient in found:
             decision, cosine = gate_layer(layer, gradient)
             layer.counts[decision or "zero"] += 1
@@ -47,6 +54,18 @@ class HostPath:
                 report.cosines[layer.name] = cosine
             if decision:
                 report.decisions[layer.name] = decision
+        if softening is not None and softening.layers:
+            self.note(softening)
+
+    def note(self, softening: Softening) -> None:
+        for layer, share, drift in softening.outcomes():
+            self._report.kept[layer.name], self._report.drifts[layer.name] = share, drift
+            before = self._report.decisions.get(layer.name)
+            after = merge_decisions(before, share)
+            if before != after:
+                layer.counts[before or "zero"] -= 1
+                layer.counts[after] += 1
+                self._report.decisions[layer.name] = after
 
     def report(self) -> Report:
         return self._report
@@ -60,6 +79,13 @@ class HostPath:
 
     def abandon(self) -> None:
         pass
+
+
+def merge_decisions(decision: Decision | None, share: float) -> Decision | None:
+    """Return the decision on a gradient of which directions left this decision, and softening this share."""
+    if decision is not Decision.ACCEPT or share > ALL:
+        return decision
+    return Decision.PROJECT if share > NOTHING else Decision.DISCARD
 
 
 def gate_layer(layer: Layer, gradient: "LayerGradient") -> tuple[Decision | None, float | None]:
@@ -195,18 +221,6 @@ def as_matrices(layouts: Sequence[Layout], gradients: Sequence[Tensor | None]) -
     ]
 
 
-def count_channels_last(gradient: Tensor) -> int:
-    """Return the number of channels of a gradient that lies in memory with them last, 0 of any other."""
-    if gradient.ndim not in (4, 5) or gradient.is_contiguous() or not gradient.movedim(1, -1).is_contiguous():
-        return 0
-    return gradient.shape[1]
-
-
-def in_memory_order(gradient: Tensor) -> Tensor:
-    """Return the gradient with its channels last if it lies so in memory."""
-    return gradient.movedim(1, -1) if count_channels_last(gradient) else gradient
-
-
 def measure_norm(tensors: Sequence[Tensor]) -> float:
     """Return the Euclidean norm over several tensors, for entries of any size; not finite if an entry is not."""
     if not tensors:
@@ -220,7 +234,3 @@ def measure_norm(tensors: Sequence[Tensor]) -> float:
     if largest < SMALLEST:  # its inverse would not be finite
         return 0.0
     return largest * hypot(*(float(torch.linalg.vector_norm(tensor.double() / largest)) for tensor in tensors))
-
-
-def working_dtype(tensor: Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

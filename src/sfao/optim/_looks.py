@@ -20,7 +20,8 @@ def measure_risk(layers: Sequence[Layer]) -> float:
 def measure_kept(layers: Sequence[Layer], report: Report) -> dict[str, float]:
     """Return the share of the length of each layer's gradient that its update kept."""
     norms = {layer.name: update.norm for layer, update in _find_updates(layers, "kept()")}
-    return {name: norms[name] / report.norms[name] for name in report.cosines if name in norms}
+    by_directions = {name: norms[name] / report.norms[name] for name in report.cosines if name in norms}
+    return {**by_directions, **report.kept}
 
 
 def _find_updates(layers: Sequence[Layer], reader: str) -> list[tuple[Layer, LayerGradient]]:

@@ -1,30 +1,55 @@
 """The options of param groups: what a memory budget buys, and whether groups go together."""
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
 from sfao.gating._layout import Layout, lay_out
-from sfao.gating.budget import MemoryPlan, format_bytes, parse_bytes, plan_memory
-from sfao.gating.options import DEFAULTS, GateOptions, check_options, check_rule_options
+from sfao.gating.budget import MemoryPlan, format_bytes, parse_bytes, plan_memories
+from sfao.gating.memories import MEMORIES
+from sfao.gating.options import DEFAULTS, OPTIONS_OF, GateOptions, check_options, check_rule_options, choose_memory
 from sfao.gating.storage import STORAGE_OPTIONS, Storage
+from sfao.gating.subspace import count_bytes
 
 
 def plan_options(
     groups: list[dict[str, Any]], memory_budget: str | int | None, options: GateOptions
 ) -> tuple[dict[str, Any], MemoryPlan | None]:
-    """Return the options with defaults filled in and, under a budget, with the storage and capacity it allows."""
-    chosen: dict[str, Any] = {**DEFAULTS, **options}
+    """Return the options with defaults filled in and, under a budget, with the axes, storage and capacity it allows.
+
+    Groups that ask for another memory than the rest are given it by name.
+    """
+    chosen: dict[str, Any] = {**DEFAULTS, **options, "memory": choose_memory(options)}
     check_options(chosen)
+    for group in groups:
+        group.update(name_memory(group, options))
     for given in (options, *groups):
         check_rule_options(given, {**chosen, **given}["rule"])
     if memory_budget is None:
         return chosen, None
-    for name in (*STORAGE_OPTIONS, "capacity"):
-        if (name in options and name != "capacity") or any(name in group for group in groups):
+    for name in (*STORAGE_OPTIONS, "capacity", "axes", "memory"):
+        if (name in options and name in STORAGE_OPTIONS) or any(name in group for group in groups):
             raise ValueError(f"`memory_budget` picks `{name}`; give one of the two, got both")
-    of_groups = list(chain.from_iterable(map(_lay_out_group, groups)))
-    plan = plan_memory(of_groups, parse_bytes(memory_budget), chosen["capacity"])
-    return {**chosen, **plan.storage.options, "capacity": plan.capacity}, plan
+    plan = plan_memories(
+        chosen["memory"],
+        list(chain.from_iterable(map(_lay_out_group, groups))),
+        list(chain.from_iterable(map(_lay_out_matrices, groups))),
+        parse_bytes(memory_budget),
+        chosen["capacity"],
+        chosen["axes"],
+    )
+    planned = {"axes": plan.axes} if plan.axes else {}
+    planned |= {**plan.storage.options, "capacity": plan.capacity} if plan.capacity else {}
+    return {**chosen, **planned}, plan
+
+
+def name_memory(group: dict[str, Any], options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the memory that a group's own options ask for, if there are any."""
+    own = {name: group[name] for names in OPTIONS_OF.values() for name in names if name in group}
+    if "memory" in group:
+        own["memory"] = group["memory"]
+        return {"memory": choose_memory(own)}
+    return {"memory": choose_memory({**options, **own})} if own else {}
 
 
 def check_new_group(
@@ -76,5 +101,15 @@ def _lay_out_group(group: dict[str, Any]) -> list[Layout]:
     return lay_out([parameter.shape for parameter in group["params"]])
 
 
+def _lay_out_matrices(group: dict[str, Any]) -> list[Layout]:
+    """Return the layouts that begin with a matrix, which may have an input space."""
+    shapes = iter([parameter.shape for parameter in group["params"]])
+    starts = [(layout, [next(shapes) for _ in layout.columns][0]) for layout in _lay_out_group(group)]
+    return [layout for layout, shape in starts if len(shape) >= 2]
+
+
 def _bytes_at_capacity(group: dict[str, Any]) -> int:
-    return Storage.of(group).bytes_per_direction(_lay_out_group(group)) * int(group["capacity"])
+    held = MEMORIES[group["memory"]]
+    each = Storage.of(group).bytes_per_direction(_lay_out_group(group)) if "directions" in held else 0
+    axes = sum(count_bytes(layout, group["axes"]) for layout in _lay_out_matrices(group)) if "subspace" in held else 0
+    return each * int(group["capacity"]) + axes

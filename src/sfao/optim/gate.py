@@ -1,7 +1,7 @@
 """The gate: layers with memories, gating their gradients, and storing what must not be overwritten."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Self, Unpack
 
 import torch
@@ -16,13 +16,15 @@ from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_na
 from sfao.optim._attachment import Attachment
 from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Loss, check_arguments, choose_objective, choose_unit, make_units
+from sfao.optim._consolidation.spaces import find_spaces, replay
 from sfao.optim._consolidation.store import store_gradient, store_task
 from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._gate_state import adopt_state, read_group_options, read_state, write_state
 from sfao.optim._host_path import HostPath, find_finite_gradients
 from sfao.optim._looks import measure_kept, measure_risk
-from sfao.optim._planning import check_new_group, check_same_options, plan_options
-from sfao.optim._precision import BACKENDS, EXACT, exact_products
+from sfao.optim._planning import check_new_group, check_same_options, name_memory, plan_options
+from sfao.optim._precision import exactly
+from sfao.optim._softening import Softening
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
 
 GRANULARITIES = ("layer", "global")
@@ -30,20 +32,19 @@ OPTION_NAMES = tuple(DEFAULTS)
 
 
 class Gate:
-    """Gates gradients by their cosine with remembered directions.
+    """Gates what an optimizer does to each layer by what the layer remembers of past tasks.
 
     Used through :class:`sfao.SFAO`, or attached to any other optimizer::
 
-        gate = Gate(layer_groups(model), accept_above=0.6).attach(torch.optim.AdamW(model.parameters()))
+        gate = Gate(layer_groups(model)).attach(torch.optim.AdamW(model.parameters()))
 
     Args:
         params: param groups (one layer each, see :func:`sfao.layer_groups`) or parameters (one layer each).
             A group may override any of the options below.
         granularity: ``"layer"``, or ``"global"`` to join all layers into one.
         seed: of the generators that draw samples and evictions; torch's own are never used.
-        memory_budget: how many bytes of directions may be held (``"64MiB"``). Picks ``storage``, ``rank``,
-            ``memory_dtype`` and, where ``capacity`` directions do not fit, a smaller capacity:
-            see :attr:`memory_plan`.
+        memory_budget: how many bytes may be held (``"64MiB"``). Picks ``axes`` and, of directions, ``storage``,
+            ``rank``, ``memory_dtype`` and, where they do not fit, fewer of them: see :attr:`memory_plan`.
         options: see :class:`sfao.gating.options.GateOptions`.
     """
 
@@ -86,6 +87,7 @@ class Gate:
         self.layers: list[Layer] = []
         self.param_groups: list[dict[str, Any]] = []
         self._path: Path = HostPath(self.layers, PathHistory())
+        self._softening = Softening(self.layers)
         self._attachment: Attachment | None = None
 
     # -- Layers ----------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ class Gate:
         """Add a layer; the memory of the others stays as it is."""
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
         check_group_names(group, OPTION_NAMES)
-        self.add_group({**self.defaults, **group})
+        self.add_group({**self.defaults, **name_memory(group, {"memory": self.defaults["memory"]}), **group})
 
     def add_group(self, group: dict[str, Any]) -> None:
         """Take in a named param group with all options set."""
@@ -115,7 +117,8 @@ class Gate:
     def attach(self, optimizer: Optimizer) -> Self:
         """Gate every step() of this optimizer from now on; return the gate.
 
-        A discarded layer does not move at all: the optimizer, its momentum and decay too, sees no gradient for it.
+        Directions gate the gradients that the optimizer sees; the subspace softens the update that it makes of them,
+        whatever that is: momentum, adaptive steps and weight decay included. A discarded layer does not move at all: the optimizer, its momentum and decay too, sees no gradient for it.
         """
         if self._attachment is not None:
             raise ValueError(
@@ -145,7 +148,23 @@ class Gate:
             self._check_options()
             if not self._path.serves():
                 self._path = choose_path(self.layers, self._path)
-            return self._path.step()
+            return self._path.step(None if self._attachment else self._find_softening())
+
+    def soften_updates(self, updates: dict[Tensor, Tensor]) -> None:
+        """Soften what an optimizer is about to add to each parameter, in place."""
+        with self._exactly():
+            softening = self._find_softening()
+            softening.apply(updates.get)
+            self._path.note(softening)
+
+    def find_softened(self) -> list[Tensor]:
+        """Return the parameters whose updates depend on what is remembered of their inputs."""
+        return [parameter for layer in self._find_softening().layers for parameter in layer.parameters]
+
+    def _find_softening(self) -> Softening:
+        if not self._softening.serves():
+            self._softening = Softening(self.layers)
+        return self._softening
 
     def _check_options(self) -> None:
         """Raise a ValueError if an option breaks its rule."""
@@ -156,26 +175,23 @@ class Gate:
             for group in self.param_groups[1:]:
                 check_same_options(group, self.param_groups[0])
 
-    @contextmanager
-    def _exactly(self) -> Iterator[None]:
-        """Leave autograd, and whatever would round the gate's own products: autocast, TF32."""
-        device = self.device.type
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-            if not BACKENDS or any(backend.fp32_precision not in EXACT for backend in BACKENDS):
-                stack.enter_context(exact_products())
-            yield
+    def _exactly(self) -> AbstractContextManager[None]:
+        return exactly(self.device.type)
 
     # -- Storing ---------------------------------------------------------------------------------------
 
     def remember(self) -> int:
         """Store the directions of the gradients that backward() left; return how many were stored."""
+        holders = self._find_holders("directions")
+        if not holders:
+            raise ValueError(
+                'remember() stores gradients, but this gate has memory="subspace"; '
+                'consolidate() at the end of the task, or give memory="directions"'
+            )
         self._close_path()
         with self._exactly():
             self._check_options()
-            found = find_finite_gradients(self.layers)
+            found = find_finite_gradients(holders)
             return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
 
     def consolidate(
@@ -188,34 +204,47 @@ class Gate:
         per: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Store directions of a finished task and end it; return how many of them are held.
+        """Store what must not be lost of a finished task, and end it; return how many axes and directions that took.
 
-        Which gradients the memory will hold is drawn first, and no others are taken.
+        For the subspace, a few hundred examples go through the model once more. For directions, the gradients that the
+        memory will hold are drawn first, and no others are taken.
 
         Args:
-            batches: (inputs, targets) pairs of the task; of a sequence, only those that are used are looked at.
-            loss: called as ``loss(model(inputs), targets)``; not needed for ``target="logit"``.
+            batches: (inputs, targets) pairs of the task.
+            loss: called as ``loss(model(inputs), targets)``; needed for directions of ``target="loss"`` alone.
             target: store gradients of the ``"loss"``, or of the true class's ``"logit"``.
             per: one gradient for each ``"batch"`` or ``"example"``. By default, batches for the loss and examples
                 for logits, whose gradients have rank 1 in a Linear layer.
-            limit: how many gradients to take at most, drawn uniformly. By default every batch, and as many
-                examples as the memory can hold.
+            limit: how many gradients, or examples for the subspace, to take at most, drawn uniformly. By default every
+                batch, as many examples as the memory of directions can hold, and 600 for the subspace.
 
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
         If anything fails, the memory too stays as it was.
         """
         check_arguments(target, per, limit)
-        objective = choose_objective(target, loss)
-        capacity = max(layer.memory.capacity for layer in self.layers)
+        holders, spatial = self._find_holders("directions"), self._find_holders("subspace")
+        objective = choose_objective(target, loss) if holders else None
+        generator = self.layers[0].memory.generator
         self._check_options()
         self._close_path()
+        if holders and spatial:
+            batches = replay(batches)
         with ExitStack() as stack:
             for layer in self.layers:
                 stack.enter_context(layer.memory.restored_on_error())
-            units = make_units(batches, choose_unit(target, per), limit, capacity, self.layers[0].memory.generator)
-            stored = store_task(self.layers, self.task, model, objective, units, self._exactly)
+            stored = 0
+            if objective is not None:
+                capacity = max(layer.memory.capacity for layer in holders)
+                units = make_units(batches, choose_unit(target, per), limit, capacity, generator)
+                stored += store_task(holders, self.task, model, objective, units, self._exactly)
+            spaces = find_spaces(spatial, model, batches, limit, generator, self._exactly) if spatial else {}
+        for layer, found in spaces.items():
+            layer.set_spaces(found)
         self.end_task()
-        return stored
+        return stored + sum(len(space.axes) for found in spaces.values() for space in found)
+
+    def _find_holders(self, memory: str) -> list[Layer]:
+        return [layer for layer in self.layers if layer.holds(memory)]
 
     def make_room(self, directions: int) -> None:
         """Let every layer hold exactly this many directions more than it holds now, whatever its `capacity` said."""
@@ -242,8 +271,13 @@ class Gate:
 
     @property
     def last_cosines(self) -> dict[str, float]:
-        """The largest sampled cosine of each layer at the last step, where there was something to compare with."""
+        """The largest sampled cosine of each layer at the last step, where there were directions to compare with."""
         return self._path.report().cosines
+
+    @property
+    def drifts(self) -> dict[str, float]:
+        """How far the outputs of each layer had moved at the last step, for past inputs and relative to what they were."""
+        return self._path.report().drifts
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -252,8 +286,8 @@ class Gate:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of directions held now: what `memory_budget` limits and `state_dict` saves."""
-        return sum(layer.memory.bytes for layer in self.layers)
+        """Bytes of axes and directions held now: what `memory_budget` limits and `state_dict` saves."""
+        return sum(layer.memory.bytes + sum(space.bytes for space in layer.spaces) for layer in self.layers)
 
     @property
     def workspace_bytes(self) -> int:

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from sfao.gating._layout import lay_out
 from sfao.gating.decision import COUNTED
+from sfao.gating.memories import MEMORIES
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, FIXED, check_options
 from sfao.gating.rules import RULES
 from sfao.gating.storage import Storage
+from sfao.gating.subspace import Subspace
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -96,7 +98,13 @@ class Layer:
         self.name = name
         self.options = options
         self.parameters: list[Tensor] = []
+        #: Directions of past gradients, and the spaces of past inputs, one for each block of the parameters.
         self.memory = Memory([], options["capacity"], generator)
+        self.spaces: list[Subspace] = []
+        #: Another number whenever the spaces are others.
+        self.space_version = 0
+        #: True once the user has been told that some of its parameters have no input space.
+        self.was_warned_of = False
         self.counts = dict.fromkeys(COUNTED, 0)
         self.rule = RULES[options["rule"]]
         #: The state that the rule keeps from step to step.
@@ -109,7 +117,21 @@ class Layer:
         storage = Storage.of(options)
         for layout in lay_out([parameter.shape for parameter in sized]):
             self.memory.add_block(storage.make(layout))
+            self.spaces.append(Subspace(layout))
         self.parameters += sized
+
+    def holds(self, memory: str) -> bool:
+        """Tell whether the layer stores directions, or the subspace of its inputs."""
+        return memory in MEMORIES[self.options["memory"]]
+
+    @property
+    def remembers_inputs(self) -> bool:
+        return any(not space.is_empty for space in self.spaces)
+
+    def set_spaces(self, spaces: list[Subspace]) -> None:
+        """Remember these input spaces from now on."""
+        self.spaces = spaces
+        self.space_version += 1
 
     def check_options(self) -> None:
         """Raise a ValueError if the options, which anyone may change, break a rule."""
@@ -128,9 +150,15 @@ class Layer:
         self.rule_numbers = self.rule.numbers(self.options)
 
     def adopt(
-        self, options: dict[str, Any], memory: Memory, counts: dict[str, int], rule_state: tuple[float, ...]
+        self,
+        options: dict[str, Any],
+        memory: Memory,
+        spaces: list[Subspace],
+        counts: dict[str, int],
+        rule_state: tuple[float, ...],
     ) -> None:
         """Go on with another memory, as when a state is loaded."""
+        self.set_spaces(spaces)
         self.options, self.memory, self.counts, self.rule_state = options, memory, dict(counts), rule_state
         self.rule = RULES[options["rule"]]
         self._accept_options()

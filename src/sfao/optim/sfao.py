@@ -1,7 +1,7 @@
 """SFAO as a torch optimizer: the gate, then a step of gradient descent."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
 from sfao.optim._consolidation.batches import Loss
-from sfao.optim._gate_state import adopt_state, read_state, write_state
-from sfao.optim._planning import check_new_group, plan_options
+from sfao.optim._gate_state import OLD_OPTIONS, adopt_state, read_state, write_state
+from sfao.optim._planning import check_new_group, name_memory, plan_options
 from sfao.optim.descent import (
     ADDED_SETTINGS,
     DESCENT_DEFAULTS,
@@ -30,10 +30,13 @@ from sfao.optim.layers import Parameters, as_groups, describe_groups
 class SFAO(Descent):
     """Selective Forgetting-Aware Optimization: gradient descent that looks before it steps.
 
-    For every layer, the gradient g is compared with a few remembered directions and accepted, projected off
-    all of them, or discarded; the outcome u then takes the place of g in a step of :class:`torch.optim.SGD`. Until
-    something is remembered, that is SGD with the same arguments. At the end of a task call :meth:`consolidate` (or,
-    after any backward(), :meth:`remember`). After a step, `.grad` holds u.
+    At the end of a task, :meth:`consolidate` remembers what the inputs of every layer were like. From then on the part
+    of a layer's gradient g that would change its outputs for them is taken away, as far as a share of g is left to
+    learn by; the outcome u then takes the place of g in a step of :class:`torch.optim.SGD`. Until something is
+    remembered, that is SGD with the same arguments. After a step, `.grad` holds u.
+
+    :meth:`paper` is the method as published: g is compared with remembered gradients and accepted, projected off all
+    of them, or discarded.
 
     Args:
         params: as for any optimizer. Param groups are layers (see :func:`sfao.layer_groups`); of plain
@@ -85,10 +88,16 @@ class SFAO(Descent):
             **chosen,
         )
 
+    @classmethod
+    def paper(cls, params: Parameters, lr: float | Tensor = 1e-3, momentum: float = 0.0, **options: Any) -> Self:
+        """Return the method of the paper: directions, its thresholds and its momentum; options may override these."""
+        published = {"memory": "directions", "momentum_form": "ema", "decoupled_weight_decay": True}
+        return cls(params, lr, momentum, **{**published, **options})
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a layer; the memory of the others stays as it is."""
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
-        group = refuse_arguments(group)
+        group = {**name_memory(group, {"memory": self.defaults["memory"]}), **refuse_arguments(group)}
         check_group_names(group, (*DESCENT_NAMES, *OPTION_NAMES, *REFUSED))
         complete, gate = {**self.defaults, **group}, self.gate
         check_new_group(complete, gate.param_groups, gate.granularity, gate.memory_plan)
@@ -119,7 +128,7 @@ class SFAO(Descent):
         per: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Store directions of a finished task and end it: see :meth:`sfao.Gate.consolidate`."""
+        """Store what must not be lost of a finished task, and end it: see :meth:`sfao.Gate.consolidate`."""
         stored = self.gate.consolidate(model, batches, loss, target=target, per=per, limit=limit)
         self._start_momentum_anew()
         return stored
@@ -144,13 +153,18 @@ class SFAO(Descent):
         return self.gate.last_cosines
 
     @property
+    def drifts(self) -> dict[str, float]:
+        """How far the outputs of each layer had moved at the last step: see :attr:`sfao.Gate.drifts`."""
+        return self.gate.drifts
+
+    @property
     def counts(self) -> dict[str, dict[str, int]]:
         """Decisions so far: {layer: {accept, project, discard, zero}}."""
         return self.gate.counts
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of directions held now."""
+        """Bytes of axes and directions held now."""
         return self.gate.memory_bytes
 
     @property
@@ -187,7 +201,7 @@ class SFAO(Descent):
             raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got {got}")
         state = read_state(self.gate, state_dict["gate"])
         try:
-            groups = [{**DEFAULTS, **ADDED_SETTINGS, **group} for group in state_dict["param_groups"]]
+            groups = [{**DEFAULTS, **OLD_OPTIONS, **ADDED_SETTINGS, **group} for group in state_dict["param_groups"]]
             self._check_saved(groups, state_dict["state"])
             super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

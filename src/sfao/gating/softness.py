@@ -1,0 +1,69 @@
+"""Softness: how much of a gradient to take away along the axes that matter, so that a share of its length is kept.
+
+A gradient with squared lengths e_j along axes of importance a_j keeps a factor r / (r + a_j) of each. Where r is small
+that is a projection off all axes, where it is large nothing is removed. r is the smallest that keeps the share: a
+gradient that is long enough off the axes is projected off them, whatever their importance.
+"""
+
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+#: The logarithms of r between which it is looked for, in units of the mean importance of an input.
+HARDEST, SOFTEST = -7.0, 16.0
+#: r is bracketed by so many candidates, so many times: to less than 1 %.
+CANDIDATES, ROUNDS = 16, 3
+#: A kept share that is rounding: nothing is left.
+NOTHING = 1e-6
+
+
+def choose_shares(keep: Tensor, tasks: Tensor, drift: Tensor, tolerance: Tensor) -> Tensor:
+    """Return the shares of gradients' lengths to keep: less after more tasks, and less where a layer has drifted.
+
+    The first task remembered leaves `keep`, the t-th `keep ** sqrt(t)`; a drift as large as `tolerance` squares that.
+    """
+    return keep ** (tasks.sqrt() * (1 + (drift / tolerance).square()))
+
+
+def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares: Tensor) -> Tensor:
+    """Return what to keep along each axis, (layers x axes), so that each layer keeps its share of the length.
+
+    Args:
+        energies: squared lengths of the gradients along each axis (layers x axes).
+        outside: squared lengths off all axes (layers).
+        importances: of each axis, in units of the mean over all inputs; 0 for axes that are not there.
+        shares: of the lengths to keep (layers). 0 is a projection off all axes.
+    """
+    wanted = shares.square() * (energies.sum(1) + outside)
+    low = torch.full_like(outside, HARDEST)
+    high = torch.full_like(outside, SOFTEST)
+    steps = torch.linspace(0, 1, CANDIDATES, dtype=outside.dtype, device=outside.device)
+    for _ in range(ROUNDS):
+        logarithms = low[:, None] + (high - low)[:, None] * steps
+        factors = _soften(logarithms.exp()[:, :, None], importances[:, None])
+        kept = (energies[:, None] * factors.square()).sum(2) + outside[:, None]
+        # The candidates below the one that is enough; the last is taken to be.
+        short = (kept[:, :-1] < wanted[:, None]).sum(1, keepdim=True)
+        high = logarithms.gather(1, short)[:, 0]
+        low = logarithms.gather(1, (short - 1).clamp_min(0))[:, 0]
+    found = _soften(high.exp()[:, None], importances)
+    return torch.where((shares > 0)[:, None], found, (importances <= 0).to(found.dtype))
+
+
+def _soften(softness: Tensor, importances: Tensor) -> Tensor:
+    return softness / (softness + importances)
+
+
+def choose_scales(kept: Tensor, restore: Tensor) -> Tensor:
+    """Return the factors that give updates which kept these shares their gradients' lengths back, up to `restore`.
+
+    0 where nothing is left: rounding would still move what has nowhere to go.
+    """
+    scales = torch.minimum(1 / kept.clamp_min(NOTHING), restore).clamp_min(1)
+    return torch.where(kept > NOTHING, scales, torch.zeros_like(scales))
+
+
+def share_after(keep: float, tasks: int) -> float:
+    """Return the share that is kept once so many tasks are remembered, while nothing has drifted."""
+    return float(keep ** sqrt(tasks))

@@ -1,0 +1,137 @@
+"""The input space of a layer: the axes along which past inputs lie, and how much each of them matters.
+
+The gradient of a Linear layer's [W | b] is a sum of outer products with its inputs [x; 1], a convolution's with the
+patches of its inputs. An update that is orthogonal to past inputs leaves what the layer makes of them as it is, however
+many such updates there are.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfao.gating._layout import Layout, reorder_columns
+from sfao.gating.input_moments import InputMoments
+
+#: Synthetic inputs by whose outputs the drift of a layer is measured.
+PROBES = 16
+
+
+class Subspace:
+    """The leading axes of the inputs that a layer has seen, with their second moments, summed over tasks.
+
+    `drift` tells how far the layer's outputs have moved since, for inputs with those moments: some such inputs, made
+    of random signs, and what the layer answered to them, are all that is kept for it.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.tasks = 0
+        #: One axis per row, orthonormal.
+        self.axes = torch.zeros(0, layout.width)
+        self.moments = torch.zeros(0, dtype=torch.float64)
+        #: The second moment of an input, on average over all of them.
+        self.mean_moment = 0.0
+        self.probes = torch.zeros(PROBES, layout.width)
+        self.answers = torch.zeros(PROBES, layout.rows)
+        #: The order of the columns of each parameter: so many channels last, 0 for first.
+        self.channels_last = [0] * len(layout.columns)
+
+    @property
+    def is_empty(self) -> bool:
+        return not len(self.axes)
+
+    @property
+    def importances(self) -> Tensor:
+        """The second moment of each axis, in units of the mean over all inputs."""
+        return self.moments / self.mean_moment
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self._tensors()) if self.tasks else 0
+
+    def _tensors(self) -> list[Tensor]:
+        return [self.axes, self.moments, self.probes, self.answers]
+
+    def store(
+        self, inputs: InputMoments, limit: int, weights: Sequence[Tensor | None], generator: torch.Generator
+    ) -> None:
+        """Add the inputs of a task to those of the tasks before; keep at most `limit` axes.
+
+        `weights` are the layer's parameters, as matrices, after the task.
+        """
+        self.arrange([0] * len(self.channels_last))
+        moments, axes = inputs.find_axes(self.axes * self.moments.sqrt()[:, None])
+        device = self.axes.device
+        self.mean_moment = float(moments.sum()) / self.layout.width
+        self.moments = moments[:limit].double().to(device)
+        self.axes = axes[:limit].float().to(device)
+        self.tasks += 1
+        signs = torch.randint(0, 2, (PROBES, len(self.axes)), generator=generator, device="cpu").float() * 2 - 1
+        self.probes = (signs.to(device) * self.moments.sqrt().float()) @ self.axes
+        self.answers = self.answer(weights)
+
+    def answer(self, weights: Sequence[Tensor | None]) -> Tensor:
+        """Return the outputs of the layer for the probes."""
+        parts = self.probes.split(self.layout.columns, 1)
+        outputs = [part @ weight.T for part, weight in zip(parts, weights, strict=True) if weight is not None]
+        return torch.stack(outputs).sum(0) if outputs else torch.zeros_like(self.answers)
+
+    def to(self, device: torch.device) -> None:
+        self.axes, self.moments, self.probes, self.answers = (tensor.to(device) for tensor in self._tensors())
+
+    def arrange(self, channels_last: Sequence[int]) -> None:
+        """Hold axes and probes in the order in which gradients lie in memory."""
+        if list(channels_last) == self.channels_last:
+            return
+        self.axes = self._reorder(self.axes, channels_last)
+        self.probes = self._reorder(self.probes, channels_last)
+        self.channels_last = list(channels_last)
+
+    def _reorder(self, held: Tensor, channels_last: Sequence[int]) -> Tensor:
+        orders = zip(held.split(self.layout.columns, 1), self.channels_last, channels_last, strict=True)
+        return torch.cat([reorder_columns(part, 1, before, after) for part, before, after in orders], 1)
+
+    # -- State -----------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain containers and tensors, in the order of a contiguous gradient."""
+        plain = [0] * len(self.channels_last)
+        return {
+            "tasks": self.tasks,
+            "axes": self._reorder(self.axes, plain).clone(),
+            "moments": self.moments.clone(),
+            "mean_moment": self.mean_moment,
+            "probes": self._reorder(self.probes, plain).clone(),
+            "answers": self.answers.clone(),
+        }
+
+    @staticmethod
+    def from_state_dict(state: Mapping[str, Any], layout: Layout, device: torch.device) -> "Subspace":
+        """Return the space of a layer laid out so; a ValueError if the saved one is of another."""
+        space = Subspace(layout)
+        space.tasks, space.mean_moment = int(state["tasks"]), float(state["mean_moment"])
+        space.axes, space.moments = state["axes"].float(), state["moments"].double()
+        space.probes, space.answers = state["probes"].float(), state["answers"].float()
+        count = len(space.moments)
+        found = [tuple(tensor.shape) for tensor in space._tensors()]
+        expected = [(count, layout.width), (count,), (PROBES, layout.width), (PROBES, layout.rows)]
+        if found != expected:
+            raise ValueError(f"an input space of shapes {found} where {expected} were expected")
+        if space.tasks < 0 or not all(bool(torch.isfinite(tensor).all()) for tensor in space._tensors()):
+            raise ValueError("an input space with values that are not finite")
+        space.to(device)
+        return space
+
+
+def measure_drift(answers: Tensor, before: Tensor) -> Tensor:
+    """Return how far the answers have moved, relative to what they were."""
+    moved, size = (answers - before).double().square().sum(), before.double().square().sum()
+    return (moved / size.clamp_min(torch.finfo(torch.float32).tiny)).sqrt()
+
+
+def count_bytes(layout: Layout, axes: int) -> int:
+    """Return the bytes of a space with so many axes, or as many as the layer has inputs."""
+    held = min(axes, layout.width)
+    return held * (4 * layout.width + 8) + 4 * PROBES * (layout.width + layout.rows)

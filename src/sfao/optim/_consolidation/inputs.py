@@ -1,0 +1,136 @@
+"""The inputs that the layers of a model see, caught where a weight is used, in whatever module or function that is."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from sfao.gating.input_moments import InputMoments
+from sfao.optim._consolidation.batches import Batch
+from sfao.optim._consolidation.gradients import eval_mode
+
+#: Examples whose inputs are gathered at the end of a task, unless told otherwise.
+EXAMPLES = 600
+#: Examples that go through the model together.
+BATCH = 64
+
+
+def gather_inputs(
+    model: nn.Module, examples: Sequence[Batch], weights: Mapping[Tensor, bool], generator: torch.Generator
+) -> tuple[dict[Tensor, InputMoments], dict[Tensor, str]]:
+    """Return the moments of the inputs of these weights, {weight: has a bias}, and the other uses of weights, by name.
+
+    The model is in eval mode meanwhile, and no gradient is taken.
+    """
+    plain = getattr(model, "_orig_mod", model)  # inside a compiled model no call can be seen
+    device = next(iter(weights)).device
+    watch = _Watch(weights, len(examples), generator)
+    with eval_mode(plain), torch.no_grad():
+        for inputs in _join(examples):
+            watch.examples = len(inputs)
+            with watch:
+                plain(inputs.to(device))
+    return watch.found, watch.others
+
+
+def _join(examples: Sequence[Batch]) -> Iterable[Tensor]:
+    """Yield the inputs of examples of one shape that follow each other, as batches."""
+    together: list[Tensor] = []
+    for inputs, _ in examples:
+        if together and (len(together) == BATCH or inputs.shape[1:] != together[0].shape[1:]):
+            yield torch.cat(together)
+            together = []
+        together.append(inputs)
+    if together:
+        yield torch.cat(together)
+
+
+class _Watch(TorchFunctionMode):
+    """Sees every call of a torch function with a weight among its arguments."""
+
+    def __init__(self, weights: Mapping[Tensor, bool], examples: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self._weights, self._total, self._generator = weights, examples, generator
+        self.examples = 0
+        self.found: dict[Tensor, InputMoments] = {}
+        self.others: dict[Tensor, str] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        arguments = kwargs or {}
+        read = READERS.get(func)
+        used = [] if read is None else [read(*args, **arguments)]
+        if used and used[0][0] in self._weights:
+            self._see(*used[0])
+        else:
+            self._note_others(func, [*args, *arguments.values()])
+        return func(*args, **arguments)
+
+    def _see(self, weight: Tensor, inputs: Tensor, places: int) -> None:
+        """Add inputs, numbered in the first `places` dimensions: all of them, or some drawn at random."""
+        width, has_bias = inputs.shape[places:].numel(), self._weights[weight]
+        moments = self.found.setdefault(weight, InputMoments(width + has_bias, has_bias, self._total))
+        count, room = inputs.shape[:places].numel(), moments.room(self.examples)
+        if count > room:
+            drawn = torch.randint(count, (room,), generator=self._generator, device="cpu").to(inputs.device)
+            # Patches are views of an image: only those that are drawn are copied.
+            inputs = inputs[torch.unravel_index(drawn, inputs.shape[:places])]
+        moments.add(inputs.reshape(-1, width), max(1.0, count / room))
+
+    def _note_others(self, func: Callable[..., Any], arguments: Iterable[Any]) -> None:
+        if getattr(func, "__name__", "").startswith("__"):
+            return  # attributes, such as a weight's shape, are functions too
+        for argument in arguments:
+            for tensor in argument if isinstance(argument, (tuple, list)) else (argument,):
+                if isinstance(tensor, nn.Parameter) and tensor in self._weights:
+                    self.others.setdefault(tensor, func.__name__)
+
+
+def _read_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor, int]:
+    return weight, input, input.ndim - 1
+
+
+def _read_convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[Tensor, Tensor, int]:
+    """Return the weight and the patches that it is applied to, (example x positions x groups) of them."""
+    dims = weight.ndim - 2
+    images = input if input.ndim == weight.ndim else input[None]
+    sizes = weight.shape[2:]
+    strides, dilations = _spread(stride, dims), _spread(dilation, dims)
+    pads: list[int] = []
+    for dim in reversed(range(dims)):
+        span = dilations[dim] * (sizes[dim] - 1)
+        same = (span // 2, span - span // 2)
+        pads += same if padding == "same" else (0, 0) if padding == "valid" else (_spread(padding, dims)[dim],) * 2
+    patches = functional.pad(images, pads)
+    for dim in range(dims):
+        span = dilations[dim] * (sizes[dim] - 1) + 1
+        patches = patches.unfold(2 + dim, span, strides[dim])[..., :: dilations[dim]]
+    # (example, channels, positions, offsets) -> (example, positions, groups, channels of a group, offsets)
+    patches = patches.unflatten(1, (groups, -1)).movedim((1, 2), (1 + dims, 2 + dims))
+    return weight, patches, 2 + dims
+
+
+def _spread(value: Any, dims: int) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return values * dims if len(values) == 1 else values
+
+
+#: How to find the weight, the inputs and the number of dimensions that number them in a call of a function.
+READERS: dict[Callable[..., Any], Callable[..., tuple[Tensor, Tensor, int]]] = {
+    functional.linear: _read_linear,
+    functional.conv1d: _read_convolution,
+    functional.conv2d: _read_convolution,
+    functional.conv3d: _read_convolution,
+}

@@ -1,0 +1,84 @@
+"""The input spaces of a finished task: the inputs that its layers see, added to those of the tasks before."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from copy import copy
+
+import torch
+from torch import Tensor, nn
+
+from sfao.gating.subspace import Subspace
+from sfao.optim._consolidation.batches import as_pairs, sample_examples
+from sfao.optim._consolidation.inputs import EXAMPLES, gather_inputs
+from sfao.optim.layers import Layer
+
+
+def replay(batches: Iterable[object]) -> Iterable[object]:
+    """Return batches that can be walked through twice."""
+    return batches if not isinstance(batches, Iterator) else list(batches)
+
+
+def find_spaces(
+    layers: Sequence[Layer],
+    model: nn.Module,
+    batches: Iterable[object],
+    limit: int | None,
+    generator: torch.Generator,
+    exactly: Callable[[], AbstractContextManager[None]],
+) -> dict[Layer, list[Subspace]]:
+    """Return the spaces of the layers with the inputs of this task; those they have stay as they are."""
+    examples = sample_examples(as_pairs(batches), limit or EXAMPLES, generator)
+    if not examples:
+        raise ValueError("`batches` must yield at least one batch, got none")
+    weights = {block[0]: len(block) == 2 for layer in layers for _, block in _split(layer)}
+    found, others = gather_inputs(model, examples, weights, generator)
+    if not found and not others:
+        raise ValueError("`model` must use the gated parameters, but none of them was used")
+    spaces: dict[Layer, list[Subspace]] = {}
+    with exactly():
+        for layer in layers:
+            spaces[layer] = []
+            for space, block in _split(layer):
+                if block[0] in found and len(block) <= 2:
+                    if not found[block[0]].is_finite:
+                        raise ValueError(f"the inputs of layer {layer.name!r} must be finite, but were not")
+                    space = copy(space)
+                    space.to(block[0].device)
+                    matrices = [parameter.detach().reshape(space.layout.rows, -1).float() for parameter in block]
+                    space.store(found[block[0]], layer.options["axes"], matrices, generator)
+                spaces[layer].append(space)
+    _warn_about(layers, found, others)
+    return spaces
+
+
+def _split(layer: Layer) -> Iterator[tuple[Subspace, list[Tensor]]]:
+    """Yield each space with the parameters that it is of."""
+    start = 0
+    for space in layer.spaces:
+        end = start + len(space.layout.columns)
+        yield space, layer.parameters[start:end]
+        start = end
+
+
+def _warn_about(layers: Sequence[Layer], found: Iterable[Tensor], others: dict[Tensor, str]) -> None:
+    """Warn of layers that the model uses in a way that has no input space, once for each."""
+    seen = set(found)
+    names = {
+        layer.name: others[block[0]]
+        for layer in layers
+        if not layer.was_warned_of
+        for _, block in _split(layer)
+        if block[0] in others and block[0] not in seen
+    }
+    for layer in layers:
+        layer.was_warned_of = layer.was_warned_of or layer.name in names
+    if names:
+        shown = ", ".join(f"{name!r} ({use})" for name, use in list(names.items())[:3])
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        warnings.warn(
+            f"layers without an input space remember nothing, and move as without a gate: {shown}{more}; "
+            'memory="directions" in their param groups gates them too',
+            RuntimeWarning,
+            stacklevel=4,
+        )
