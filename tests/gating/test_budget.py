@@ -39,7 +39,7 @@ def test_sizes_are_shown():
     ],
 )
 def test_the_most_faithful_storage_that_fits(budget, plan):
-    optimizer = SFAO(layer_groups(mlp()), memory_budget=budget)
+    optimizer = SFAO(layer_groups(mlp()), memory="directions", memory_budget=budget)
     picked = optimizer.memory_plan
     assert (picked.storage.kind, picked.storage.dtype, picked.capacity) == plan
     assert str(picked.storage) in str(picked)
@@ -50,7 +50,7 @@ def test_the_most_faithful_storage_that_fits(budget, plan):
 @pytest.mark.parametrize("budget", ["200KiB", "2MiB", "64MiB"])
 def test_the_budget_is_kept_when_the_memory_is_full(budget):
     model = mlp()
-    optimizer = SFAO(layer_groups(model), memory_budget=budget)
+    optimizer = SFAO(layer_groups(model), memory="directions", memory_budget=budget)
     for _ in range(210):
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
@@ -59,19 +59,22 @@ def test_the_budget_is_kept_when_the_memory_is_full(budget):
 
 
 def test_capacity_says_how_many_are_wanted():
-    assert SFAO(layer_groups(mlp()), memory_budget="64MiB", capacity=50).memory_plan.storage.kind == "dense"
+    assert (
+        SFAO(layer_groups(mlp()), memory="directions", memory_budget="64MiB", capacity=50).memory_plan.storage.kind
+        == "dense"
+    )
 
 
 def test_too_small_for_one_direction():
     with pytest.raises(
         ValueError, match=r"`memory_budget` must hold at least one direction a layer, 2.6 KiB .* 2.0 KiB"
     ):
-        SFAO(layer_groups(mlp()), memory_budget="2KiB")
+        SFAO(layer_groups(mlp()), memory="directions", memory_budget="2KiB")
 
 
 def test_the_smallest_storage_is_found_for_any_model():
-    assert SFAO(layer_groups(nn.LayerNorm(1000)), memory_budget=4000).memory_plan.capacity == 1
-    assert SFAO(layer_groups(nn.Linear(784, 256)), memory_budget=4200).memory_plan.capacity == 2
+    assert SFAO(layer_groups(nn.LayerNorm(1000)), memory="directions", memory_budget=4000).memory_plan.capacity == 1
+    assert SFAO(layer_groups(nn.Linear(784, 256)), memory="directions", memory_budget=4200).memory_plan.capacity == 2
 
 
 def test_a_capacity_of_one_group_is_no_plan():
@@ -84,11 +87,11 @@ def test_a_capacity_of_one_group_is_no_plan():
 @pytest.mark.parametrize("option", [{"storage": "dense"}, {"rank": 2}, {"memory_dtype": "float32"}])
 def test_a_budget_picks_the_storage_itself(option):
     with pytest.raises(ValueError, match="give one of the two"):
-        Gate(layer_groups(mlp()), memory_budget="64MiB", **option)
+        Gate(layer_groups(mlp()), memory="directions", memory_budget="64MiB", **option)
 
 
 def test_a_group_that_would_break_the_budget_is_refused():
-    optimizer = SFAO(layer_groups(mlp()), memory_budget="1MiB")
+    optimizer = SFAO(layer_groups(mlp()), memory="directions", memory_budget="1MiB")
     with pytest.raises(ValueError, match="`memory_budget`"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.randn(500, 500))]})
     assert len(optimizer.param_groups) == 2

@@ -45,7 +45,7 @@ BAD_DESCENT = [
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS + BAD_DESCENT)
 def test_options_of_sfao(options, message):
     with pytest.raises(ValueError, match=r".") as caught:
-        SFAO(layer_groups(network()), **options)
+        SFAO(layer_groups(network()), memory="directions", **options)
     assert str(caught.value).startswith(message)
     assert len(str(caught.value).splitlines()) <= 2
 
@@ -53,7 +53,7 @@ def test_options_of_sfao(options, message):
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
 def test_options_of_a_gate(options, message):
     with pytest.raises(ValueError, match=r".") as caught:
-        Gate(layer_groups(network()), **options)
+        Gate(layer_groups(network()), memory="directions", **options)
     assert str(caught.value).startswith(message)
 
 
@@ -66,7 +66,7 @@ def test_options_of_a_gate(options, message):
     ],
 )
 def test_options_of_a_group_added_later(options, message):
-    optimizer = SFAO(layer_groups(network()))
+    optimizer = SFAO(layer_groups(network()), memory="directions")
     with pytest.raises(ValueError, match=r".") as caught:
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], **options})
     assert str(caught.value).startswith(message)
@@ -86,7 +86,7 @@ def test_options_of_a_group_added_later(options, message):
 @pytest.mark.parametrize("action", ["step", "remember"])
 def test_options_changed_to_something_bad_are_caught_before_anything_moves(change, message, action):
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), lr=0.1, accept_above=1, discard_below=-1))
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", lr=0.1, accept_above=1, discard_below=-1))
     optimizer.zero_grad()
     loss(model(task(3)[0][0]), task(3)[0][1]).backward()
     optimizer.param_groups[1].update(change)
@@ -101,7 +101,7 @@ def test_options_changed_to_something_bad_are_caught_before_anything_moves(chang
 
 def test_options_of_the_global_gate_change_together():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), granularity="global"), 1)
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", granularity="global"), 1)
     optimizer.param_groups[1]["accept_above"] = 0.2
     with pytest.raises(ValueError, match="must be the same in all groups"):
         optimizer.step()
@@ -119,7 +119,7 @@ def test_options_of_the_whole_are_no_options_of_a_group(name):
 @pytest.mark.parametrize("seed", ["a", 1.5, -1, 2**64])
 def test_seeds(seed):
     with pytest.raises(ValueError, match="`seed` must be a whole number from 0"):
-        SFAO(layer_groups(network()), seed=seed)
+        SFAO(layer_groups(network()), memory="directions", seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_types_that_torch_takes():
     import numpy as np
 
     model = network()
-    optimizer = SFAO(layer_groups(model), lr=torch.tensor(0.1), capacity=np.int64(5))
+    optimizer = SFAO(layer_groups(model), memory="directions", lr=torch.tensor(0.1), capacity=np.int64(5))
     trained(model, optimizer)
 
 
 def test_names_must_be_unique():
-    optimizer = SFAO(layer_groups(network()))
+    optimizer = SFAO(layer_groups(network()), memory="directions")
     with pytest.raises(ValueError, match="`name` must be unique among param groups, got '0' twice"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], "name": "0"})
     assert len(optimizer.param_groups) == 2
@@ -170,7 +170,7 @@ def test_the_global_gate_has_one_set_of_options():
     groups = layer_groups(network())
     groups[1]["accept_above"] = 0.1
     with pytest.raises(ValueError, match='`accept_above` must be the same in all groups when granularity="global"'):
-        SFAO(groups, granularity="global")
+        SFAO(groups, granularity="global", memory="directions")
 
 
 @pytest.mark.parametrize("parameters", [[], torch.zeros(3)])
@@ -184,7 +184,9 @@ def test_no_parameters(parameters, kind):
 @pytest.mark.parametrize("action", ["step", "remember"])
 def test_a_gradient_that_is_not_finite_is_named_and_changes_nothing(value, action):
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), lr=0.1, momentum=0.9, accept_above=1, discard_below=-1))
+    optimizer = trained(
+        model, SFAO(layer_groups(model), memory="directions", lr=0.1, momentum=0.9, accept_above=1, discard_below=-1)
+    )
     optimizer.zero_grad()
     loss(model(task(3)[0][0]), task(3)[0][1]).backward()
     model[2].bias.grad[1] = value  # the last layer: those before must not have moved either
@@ -199,7 +201,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_changes_nothing(value, actio
 
 def test_sparse_gradients_are_refused():
     model = nn.Embedding(10, 3, sparse=True)
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     model(torch.tensor([1, 2])).sum().backward()
     with pytest.raises(ValueError, match=r"the gradient of layer '\(root\)' must be dense, got a sparse tensor"):
         optimizer.step()
@@ -207,7 +209,7 @@ def test_sparse_gradients_are_refused():
 
 def test_risk_needs_an_update():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model)))
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions"))
     optimizer.zero_grad()
     with pytest.raises(RuntimeError, match=r"call it before zero_grad"):
         optimizer.risk()

@@ -27,7 +27,7 @@ def gradient_of(model: nn.Module, value: torch.Tensor) -> torch.Tensor:
 
 def test_by_default_the_loss_gradient_of_every_batch():
     model = network()
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     assert optimizer.consolidate(model, task(0), loss) == 12  # six batches, two layers
     expected = torch.stack([gradient_of(model, loss(model(x), y)) for x, y in task(0)])
     assert torch.allclose(directions(optimizer, "0"), expected, atol=1e-6)
@@ -35,7 +35,7 @@ def test_by_default_the_loss_gradient_of_every_batch():
 
 def test_the_true_logit_of_single_examples():
     model = network()
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     x, y = task(0)[0]
     assert optimizer.consolidate(model, [(x, y)], target="logit") == 32
     expected = torch.stack([gradient_of(model, model(x[i : i + 1])[0, y[i]]) for i in range(16)])
@@ -45,11 +45,11 @@ def test_the_true_logit_of_single_examples():
 def test_the_loss_of_single_examples_and_the_logits_of_batches():
     model = network()
     x, y = task(0)[0]
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     optimizer.consolidate(model, [(x, y)], loss, per="example")
     expected = torch.stack([gradient_of(model, loss(model(x[i : i + 1]), y[i : i + 1])) for i in range(16)])
     assert torch.allclose(directions(optimizer, "0"), expected, atol=1e-6)
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     optimizer.consolidate(model, [(x, y)], target="logit", per="batch")
     expected = gradient_of(model, model(x).gather(1, y[:, None]).mean())
     assert torch.allclose(directions(optimizer, "0")[0], expected, atol=1e-6)
@@ -57,7 +57,7 @@ def test_the_loss_of_single_examples_and_the_logits_of_batches():
 
 def test_examples_are_limited_to_what_the_memory_can_hold():
     model = network()
-    optimizer = SFAO(layer_groups(model), capacity=5)
+    optimizer = SFAO(layer_groups(model), memory="directions", capacity=5)
     assert optimizer.consolidate(model, task(0), target="logit") == 10
     assert len(directions(optimizer, "0")) == 5
 
@@ -66,7 +66,7 @@ def test_limit_draws_uniformly():
     counts = torch.zeros(6)
     for seed in range(300):
         model = network()
-        optimizer = SFAO(layer_groups(model), seed=seed)
+        optimizer = SFAO(layer_groups(model), memory="directions", seed=seed)
         optimizer.consolidate(model, task(0), loss, limit=2)
         batches = torch.stack([gradient_of(model, loss(model(x), y)) for x, y in task(0)])
         counts += (directions(optimizer, "0") @ batches.T > 0.9999).sum(0)
@@ -77,7 +77,7 @@ def test_limit_draws_uniformly():
 
 def test_every_call_ends_a_task_and_the_memory_is_shared_equally():
     model = network()
-    optimizer = SFAO(layer_groups(model), capacity=6)
+    optimizer = SFAO(layer_groups(model), memory="directions", capacity=6)
     for number in range(3):
         optimizer.consolidate(model, task(number), loss)
     tasks = optimizer.state_dict()["gate"]["layers"]["0"]["memory"]["tasks"]
@@ -90,7 +90,7 @@ def test_model_gradients_statistics_and_modes_stay_as_they_are():
     model[1].eval()  # a user may have frozen one layer's statistics
     loss(model(task(0)[0][0]), task(0)[0][1]).backward()
     state, gradients = copy.deepcopy(model.state_dict()), [p.grad.clone() for p in model.parameters()]
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     optimizer.consolidate(model, task(0), loss)
     optimizer.consolidate(model, task(0), target="logit")
     assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
@@ -103,7 +103,7 @@ def test_batch_norm_is_used_as_in_evaluation():
     model = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).train()
     for x, _ in task(0):
         model(x)
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     optimizer.consolidate(model, task(0), loss)
     model.eval()
     expected = torch.stack([gradient_of(model, loss(model(x), y)) for x, y in task(0)])
@@ -113,7 +113,7 @@ def test_batch_norm_is_used_as_in_evaluation():
 def test_a_data_loader_and_no_grad():
     model = network()
     x, y = task(0)[0]
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     with torch.no_grad():
         assert optimizer.consolidate(model, DataLoader(TensorDataset(x, y), batch_size=4), loss) == 8
     optimizer.consolidate(model, ([x, y] for x, y in task(0)), loss)
@@ -121,7 +121,7 @@ def test_a_data_loader_and_no_grad():
 
 def test_remember_stores_what_backward_left():
     model = network()
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     x, y = task(0)[0]
     loss(model(x), y).backward()
     assert optimizer.remember() == 2
@@ -130,7 +130,7 @@ def test_remember_stores_what_backward_left():
 
 def test_short_gradients_are_not_stored():
     model = network()
-    optimizer = SFAO(layer_groups(model), min_norm=1e6)
+    optimizer = SFAO(layer_groups(model), memory="directions", min_norm=1e6)
     assert optimizer.consolidate(model, task(0), loss) == 0
     assert optimizer.memory_bytes == 0
 
@@ -142,7 +142,7 @@ def test_examples_that_are_kept_do_not_keep_their_batches():
 
 def test_a_model_without_the_gated_parameters_is_refused():
     model = network()
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     with pytest.raises(ValueError, match="`model` must use the gated parameters"):
         optimizer.consolidate(nn.Sequential(copy.deepcopy(model), nn.Linear(3, 3)), task(0), loss)
     assert optimizer.gate.task == 0
@@ -178,7 +178,7 @@ def with_nan():
 @pytest.mark.parametrize("per", ["batch", "example"])
 def test_a_failure_changes_nothing(batches, error, message, per):
     model = network()
-    optimizer = SFAO(layer_groups(model), capacity=4)
+    optimizer = SFAO(layer_groups(model), memory="directions", capacity=4)
     optimizer.consolidate(model, task(1), loss)
     held, random, size = directions(optimizer, "0"), weights(model), optimizer.memory_bytes
     with pytest.raises(error, match=message):
@@ -202,7 +202,7 @@ def test_a_failure_changes_nothing(batches, error, message, per):
 def test_bad_arguments(arguments, message):
     model = network()
     with pytest.raises(ValueError, match=message):
-        SFAO(layer_groups(model)).consolidate(model, task(0), **{"loss": loss, **arguments})
+        SFAO(layer_groups(model), memory="directions").consolidate(model, task(0), **{"loss": loss, **arguments})
 
 
 @pytest.mark.parametrize("targets", [torch.randn(16, 3), torch.zeros(16, 1).long(), torch.full((16,), 3)])
@@ -210,10 +210,12 @@ def test_the_logit_target_needs_classes(targets):
     model = network()
     x, _ = task(0)[0]
     with pytest.raises(ValueError, match="class indices"):
-        SFAO(layer_groups(model)).consolidate(model, [(x, targets)], target="logit")
+        SFAO(layer_groups(model), memory="directions").consolidate(model, [(x, targets)], target="logit")
 
 
 def test_the_loss_must_be_one_number():
     model = network()
     with pytest.raises(ValueError, match=r"`loss` must return one number, got a tensor of shape \(16,\)"):
-        SFAO(layer_groups(model)).consolidate(model, task(0), nn.CrossEntropyLoss(reduction="none"))
+        SFAO(layer_groups(model), memory="directions").consolidate(
+            model, task(0), nn.CrossEntropyLoss(reduction="none")
+        )

@@ -142,4 +142,7 @@ def test_it_says_what_it_is_in_a_line():
     groups = layer_groups(wide)
     groups[3]["accept_above"] = 0.5
     optimizer = SFAO(groups, lr=0.05, momentum=0.9, capacity=50)
-    assert repr(optimizer) == "SFAO(40 layers, lr=0.05, momentum=0.9, capacity=50, accept_above per layer)"
+    assert (
+        repr(optimizer)
+        == "SFAO(40 layers, lr=0.05, momentum=0.9, memory='directions', capacity=50, accept_above per layer)"
+    )

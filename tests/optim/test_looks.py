@@ -9,7 +9,7 @@ from sfao import SFAO, Decision
 
 def stepped(gradient, remembered=((1.0, 0.0, 0.0),), **options):
     weight = nn.Parameter(torch.zeros(3))
-    optimizer = SFAO([{"params": [weight], "name": "w"}], lr=1.0, **options)
+    optimizer = SFAO([{"params": [weight], "name": "w"}], lr=1.0, memory="directions", **options)
     for direction in remembered:
         weight.grad = torch.tensor(direction)
         optimizer.remember()

@@ -18,7 +18,7 @@ ADDED = (*ADDED_SETTINGS, "rule")
 def trained(**options) -> tuple[nn.Module, SFAO]:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
-    optimizer = SFAO(layer_groups(model), lr=0.1, momentum=0.9, **options)
+    optimizer = SFAO(layer_groups(model), memory="directions", lr=0.1, momentum=0.9, **options)
     for _ in range(3):
         give(model)
         optimizer.remember()
@@ -42,7 +42,7 @@ def without(state: dict, names: tuple[str, ...]) -> dict:
 def test_a_state_without_the_new_settings_goes_on_as_it_was():
     model, optimizer = trained(decoupled_weight_decay=True, weight_decay=0.1)
     other_model = copy.deepcopy(model)
-    other = SFAO(layer_groups(other_model), lr=9.0)
+    other = SFAO(layer_groups(other_model), memory="directions", lr=9.0)
     state = without(optimizer.state_dict(), ADDED)
     del state["gate"]["layers"]["(root)"]["rule_state"]
     other.load_state_dict(state)
@@ -69,7 +69,7 @@ def test_an_option_of_a_rule_that_came_later_has_its_default(monkeypatch):
     _, optimizer = trained()
     state = optimizer.state_dict()
     monkeypatch.setitem(DEFAULTS, "inertia", 0.5)
-    other = SFAO(layer_groups(nn.Linear(4, 3)))
+    other = SFAO(layer_groups(nn.Linear(4, 3)), memory="directions")
     other.load_state_dict(state)
     assert other.param_groups[0]["inertia"] == 0.5
 
@@ -79,7 +79,7 @@ def test_a_damaged_state_of_the_rule_is_refused_and_nothing_changes(values):
     _, optimizer = trained()
     state = optimizer.state_dict()
     state["gate"]["layers"]["(root)"]["rule_state"] = values
-    other = SFAO(layer_groups(nn.Linear(4, 3)))
+    other = SFAO(layer_groups(nn.Linear(4, 3)), memory="directions")
     with pytest.raises(RuntimeError, match="`state_dict` must"):
         other.load_state_dict(state)
     assert other.memory_bytes == 0
@@ -112,15 +112,15 @@ def test_room_for_exactly_so_many_more():
         with pytest.raises(ValueError, match="`directions` must be a whole number of at least 1"):
             optimizer.gate.make_room(wrong)
     with pytest.raises(ValueError, match=r"`memory_budget` limits what a gate holds; make_room\(\) needs"):
-        Gate(layer_groups(nn.Linear(4, 3)), memory_budget="8KiB").make_room(3)
+        Gate(layer_groups(nn.Linear(4, 3)), memory="directions", memory_budget="8KiB").make_room(3)
 
 
 def test_a_global_gate_with_room_takes_another_group():
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
-    gate = Gate(layer_groups(model), granularity="global", capacity=5)
+    gate = Gate(layer_groups(model), memory="directions", granularity="global", capacity=5)
     gate.make_room(9)
     gate.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
-    assert repr(gate) == "Gate(1 layer, granularity='global', capacity=5)"
+    assert repr(gate) == "Gate(1 layer, granularity='global', memory='directions', capacity=5)"
 
 
 def test_options_of_another_rule_are_refused(monkeypatch):

@@ -34,13 +34,13 @@ def go_on(model, optimizer):
 def test_a_round_trip_continues_bit_for_bit(storage, granularity, eviction):
     options = {**LIVELY, "storage": storage, "granularity": granularity, "eviction": eviction}
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **options))
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **options))
     train(model, optimizer, task(2))  # stop in the middle of a task, momentum and all
     saved_model, saved = through_a_file(model.state_dict()), through_a_file(optimizer.state_dict())
 
     other_model = network(seed=1)
     other_model.load_state_dict(saved_model)
-    other = SFAO(layer_groups(other_model), lr=9.0, granularity=granularity)
+    other = SFAO(layer_groups(other_model), memory="directions", lr=9.0, granularity=granularity)
     other.load_state_dict(saved)
     assert other.param_groups[0]["lr"] == 0.1
     (one, counts, size), (two, other_counts, other_size) = go_on(model, optimizer), go_on(other_model, other)
@@ -52,7 +52,7 @@ def test_a_round_trip_continues_bit_for_bit(storage, granularity, eviction):
 
 def test_options_of_a_loaded_group_stay_live():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **LIVELY))
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **LIVELY))
     optimizer.load_state_dict(optimizer.state_dict())
     for group in optimizer.param_groups:
         group.update(accept_above=1, discard_below=1)
@@ -64,7 +64,7 @@ def test_options_of_a_loaded_group_stay_live():
 @pytest.mark.parametrize("model_dtype", [torch.float32, torch.bfloat16])
 def test_the_memory_keeps_its_own_dtype(memory_dtype, model_dtype):
     model = network(dtype=model_dtype)
-    optimizer = SFAO(layer_groups(model), **LIVELY, memory_dtype=memory_dtype)
+    optimizer = SFAO(layer_groups(model), memory="directions", **LIVELY, memory_dtype=memory_dtype)
     train(model, optimizer, task(0, dtype=model_dtype))
     optimizer.consolidate(model, task(0, dtype=model_dtype), loss)
     optimizer.load_state_dict(through_a_file(optimizer.state_dict()))
@@ -76,7 +76,7 @@ def test_the_memory_keeps_its_own_dtype(memory_dtype, model_dtype):
 
 def test_copies_and_pickles_go_on_like_the_original():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **LIVELY))
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **LIVELY))
     copies = [copy.deepcopy((model, optimizer)), pickle.loads(pickle.dumps((model, optimizer)))]
     expected = go_on(model, optimizer)[0]
     for other_model, other in copies:
@@ -85,7 +85,7 @@ def test_copies_and_pickles_go_on_like_the_original():
 
 def test_a_state_dict_is_a_snapshot():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **LIVELY), tasks=1)
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **LIVELY), tasks=1)
     state = optimizer.state_dict()
     before = copy.deepcopy(state["gate"])
     trained(model, optimizer, tasks=2)
@@ -96,7 +96,7 @@ def test_a_state_dict_is_a_snapshot():
 
 def test_a_group_added_midway_gets_a_memory_of_its_own():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **LIVELY), tasks=1)
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **LIVELY), tasks=1)
     held = optimizer.memory_bytes
     head = nn.Linear(8, 5)
     optimizer.add_param_group({"params": head.parameters(), "name": "new head"})
@@ -116,7 +116,7 @@ def test_a_group_added_midway_gets_a_memory_of_its_own():
 
 def test_a_group_added_midway_joins_the_global_gate():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **LIVELY, granularity="global"), tasks=1)
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **LIVELY, granularity="global"), tasks=1)
     head = nn.Linear(8, 5)
     optimizer.add_param_group({"params": head.parameters()})
     both = nn.Sequential(model[:2], head)
@@ -136,12 +136,12 @@ def other_models():
 @pytest.mark.parametrize("name", other_models())
 def test_the_state_of_another_model_is_refused_and_changes_nothing(name):
     other_model = other_models()[name]
-    other = SFAO(layer_groups(other_model), lr=0.5)
+    other = SFAO(layer_groups(other_model), memory="directions", lr=0.5)
     for parameter in other_model.parameters():
         parameter.grad = torch.ones_like(parameter)
     other.remember()
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **LIVELY))
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **LIVELY))
     before = copy.deepcopy(optimizer.state_dict())
     with pytest.raises(RuntimeError, match="`state_dict` must"):
         optimizer.load_state_dict(other.state_dict())
@@ -168,7 +168,7 @@ def test_the_state_of_another_model_is_refused_and_changes_nothing(name):
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(damage):
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), **LIVELY))
+    optimizer = trained(model, SFAO(layer_groups(model), memory="directions", **LIVELY))
     state = copy.deepcopy(optimizer.state_dict())
     if damage == "sgd":
         state = torch.optim.SGD(model.parameters(), lr=0.1).state_dict()
@@ -205,7 +205,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage):
 def test_a_gate_has_a_state_of_its_own():
     model, other_model = network(), network()
     gates = [
-        Gate(layer_groups(m), **{k: LIVELY[k] for k in ("accept_above", "samples", "capacity")})
+        Gate(layer_groups(m), memory="directions", **{k: LIVELY[k] for k in ("accept_above", "samples", "capacity")})
         for m in (model, other_model)
     ]
     optimizers = [torch.optim.AdamW(m.parameters(), lr=0.01) for m in (model, other_model)]

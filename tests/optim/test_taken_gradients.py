@@ -121,7 +121,7 @@ def assert_same(one: SFAO, two: SFAO, tolerance: float = 2e-5) -> None:
 def test_the_same_directions_as_one_by_one(make, way, options):
     torch.manual_seed(0)
     model = make()
-    fast, slow = (SFAO(layer_groups(model), capacity=5, **options) for _ in range(2))
+    fast, slow = (SFAO(layer_groups(model), memory="directions", capacity=5, **options) for _ in range(2))
     for number in range(3):
         batches = [*task(number), tuple(part[:7] for part in task(9)[0])]
         stored = [fast.consolidate(model, batches, **way), slow.consolidate(OneByOne(model), batches, **way)]
@@ -141,14 +141,14 @@ def test_many_examples_take_few_passes(make, way):
         passes += 1
 
     model.register_forward_hook(count)
-    assert SFAO(layer_groups(model)).consolidate(model, task(0), **way) >= 2 * 96
+    assert SFAO(layer_groups(model), memory="directions").consolidate(model, task(0), **way) >= 2 * 96
     assert passes == 2  # one plain, to compare with
 
 
 @pytest.mark.parametrize("eviction", ["balanced", "fifo", "reservoir"])
 def test_a_generator_gives_what_a_list_gives(eviction):
     model = network()
-    one, two = (SFAO(layer_groups(model), capacity=4, eviction=eviction) for _ in range(2))
+    one, two = (SFAO(layer_groups(model), memory="directions", capacity=4, eviction=eviction) for _ in range(2))
     for number in range(3):
         assert one.consolidate(model, task(number), loss) == two.consolidate(model, iter(task(number)), loss)
     assert_same(one, two)
@@ -156,7 +156,7 @@ def test_a_generator_gives_what_a_list_gives(eviction):
 
 def test_no_more_gradients_are_taken_than_are_held():
     model = OneByOne(network())
-    optimizer = SFAO(layer_groups(model), capacity=6)
+    optimizer = SFAO(layer_groups(model), memory="directions", capacity=6)
     for number, share in enumerate((6, 3, 2)):
         batches = Watched(task(number, batches=50))
         model.calls = 0
@@ -170,7 +170,7 @@ def test_no_more_gradients_are_taken_than_are_held():
 
 def test_first_in_first_out_looks_at_the_last_batches_only():
     model = network()
-    optimizer = SFAO(layer_groups(model), capacity=6, eviction="fifo")
+    optimizer = SFAO(layer_groups(model), memory="directions", capacity=6, eviction="fifo")
     batches = Watched(task(0, batches=50))
     optimizer.consolidate(model, batches, loss)
     assert batches.looked_at == list(range(44, 50))
@@ -181,7 +181,7 @@ def test_what_is_kept_is_uniform(stream):
     model = network()
     hits: Counter[int] = Counter()
     for seed in range(400):
-        optimizer = SFAO(layer_groups(model), capacity=4, seed=seed)
+        optimizer = SFAO(layer_groups(model), memory="directions", capacity=4, seed=seed)
         optimizer.gate.end_task()
         for number in range(2):
             batches = task(number, batches=8)
@@ -200,7 +200,7 @@ def test_a_loss_that_looks_at_the_weights_is_differentiated_in_full():
     def decayed(outputs, targets):
         return cross_entropy(outputs, targets) + model[0].weight.square().sum()
 
-    optimizer = SFAO(layer_groups(model))
+    optimizer = SFAO(layer_groups(model), memory="directions")
     optimizer.consolidate(model, task(0), decayed)
     x, y = task(0)[3]
     gradient = torch.cat([g.flatten() for g in torch.autograd.grad(decayed(model(x), y), list(model[0].parameters()))])
@@ -210,7 +210,7 @@ def test_a_loss_that_looks_at_the_weights_is_differentiated_in_full():
 @pytest.mark.parametrize("scale", [1e-30, 1e-14, 1e14, 1e30])
 def test_gradients_of_any_size(scale):
     model = network(dtype=torch.float64)
-    one, two = (SFAO(layer_groups(model)) for _ in range(2))
+    one, two = (SFAO(layer_groups(model), memory="directions") for _ in range(2))
     one.consolidate(model, task(0, dtype=torch.float64), loss)
     two.consolidate(model, task(0, dtype=torch.float64), lambda outputs, targets: scale * loss(outputs, targets))
     assert_same(one, two)
@@ -221,7 +221,7 @@ def test_gradients_of_zero_take_no_slot(storage):
     """Of every other example only the bias of the last layer has a gradient."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 20, bias=False), nn.ReLU(), nn.Linear(20, 3))
-    optimizer = SFAO(layer_groups(model), storage=storage, capacity=6)
+    optimizer = SFAO(layer_groups(model), memory="directions", storage=storage, capacity=6)
     for number, expected in enumerate((3, 3)):
         x, y = task(number)[0]
         x[::2] = 0
@@ -241,7 +241,7 @@ def test_gradients_of_zero_take_no_slot(storage):
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_error_inside_the_loss_leaves_everything_as_it_was(per, wrapped):
     model = OneByOne(network()) if wrapped else network()
-    optimizer = SFAO(layer_groups(model), capacity=4)
+    optimizer = SFAO(layer_groups(model), memory="directions", capacity=4)
     optimizer.consolidate(model, task(0), loss)
     before, state = held(optimizer), optimizer.state_dict()["gate"]["layers"]
     calls = 0
@@ -267,7 +267,7 @@ def test_a_class_that_is_not_there_is_named_wherever_it_comes():
     model = network()
     x, y = task(0)[0]
     with pytest.raises(ValueError, match="class indices below the 3 outputs, got 3 to 3"):
-        SFAO(layer_groups(model)).consolidate(
+        SFAO(layer_groups(model), memory="directions").consolidate(
             model, [(x, y.clone().index_fill(0, torch.tensor([11]), 3))], target="logit"
         )
 
@@ -276,7 +276,7 @@ def test_frozen_parameters_have_no_part():
     model = network()
     model[0].bias.requires_grad_(False)
     model[2].weight.requires_grad_(False)
-    fast, slow = (SFAO(layer_groups(model), storage="factored") for _ in range(2))
+    fast, slow = (SFAO(layer_groups(model), memory="directions", storage="factored") for _ in range(2))
     fast.consolidate(model, task(0), target="logit")
     slow.consolidate(OneByOne(model), task(0), target="logit")
     assert_same(fast, slow)
@@ -284,7 +284,7 @@ def test_frozen_parameters_have_no_part():
 
 def test_a_compiled_model_is_consolidated_as_what_it_wraps():
     model = network()
-    one, two = (SFAO(layer_groups(model)) for _ in range(2))
+    one, two = (SFAO(layer_groups(model), memory="directions") for _ in range(2))
     one.consolidate(torch.compile(model, backend="eager"), task(0), target="logit")
     two.consolidate(model, task(0), target="logit")
     assert_same(one, two)

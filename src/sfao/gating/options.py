@@ -109,9 +109,9 @@ def choose_memory(given: Mapping[str, Any], options_of: Mapping[str, tuple[str, 
     if "memory" in given:
         memory: str = given["memory"]
         for other, names in options_of.items():
-            found = [name for name in names if name in given]
-            if found and memory in MEMORIES and other not in MEMORIES[memory]:
-                raise ValueError(f"`{found[0]}` is an option of memory={other!r}, got it with memory={memory!r}")
+            foreign = [name for name in names if name in given]
+            if foreign and memory in MEMORIES and other not in MEMORIES[memory]:
+                raise ValueError(f"`{foreign[0]}` is an option of memory={other!r}, got it with memory={memory!r}")
         return memory
     found = {memory: [name for name in names if name in given] for memory, names in options_of.items()}
     if all(found.values()):

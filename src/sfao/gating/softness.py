@@ -14,8 +14,8 @@ from torch import Tensor
 HARDEST, SOFTEST = -7.0, 16.0
 #: r is bracketed by so many candidates, so many times: to less than 1 %.
 CANDIDATES, ROUNDS = 16, 3
-#: A kept share that is rounding: nothing is left.
-NOTHING = 1e-6
+#: Shares of which one is all of a gradient, but for rounding, and the other nothing.
+ALL, NOTHING = 1 - 1e-6, 1e-6
 
 
 def choose_shares(keep: Tensor, tasks: Tensor, drift: Tensor, tolerance: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from sfao.gating.decision import Decision
 from sfao.optim import _gate_path as gate_path
+from sfao.optim._softening import Softening
 
 if TYPE_CHECKING:
     from sfao.optim.gate import Gate
@@ -29,6 +30,7 @@ class Attachment:
         self._hidden: dict[Tensor, Tensor] = {}
         #: Parameters as they were before a step that will be softened.
         self._before: dict[Tensor, Tensor] = {}
+        self._softening: Softening | None = None
         #: A fused optimizer unscales inside its kernel; the gate must see unscaled, finite gradients.
         self._unscales = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         if self._unscales:
@@ -48,7 +50,9 @@ class Attachment:
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        self._before = {parameter: parameter.detach().clone() for parameter in self._gate.find_softened()}
+        self._softening = self._gate.find_softening()
+        softened = [] if self._softening is None else self._softening.layers
+        self._before = {p: p.detach().clone() for layer in softened for p in layer.parameters}
         arguments = dict(kwargs)
         # Hooks get step()'s arguments with the optimizer itself in front.
         if len(args) > 1:
@@ -94,12 +98,12 @@ class Attachment:
     def _soften(self) -> None:
         """Soften what the step has added to the parameters."""
         before, self._before = self._before, {}
-        if not before:
+        if self._softening is None or not before:
             return
         updates = {parameter: parameter - old for parameter, old in before.items()}
         for parameter, old in before.items():
             parameter.copy_(old)
-        self._gate.soften_updates(updates)
+        self._gate.soften_updates(self._softening, updates)
         for parameter, update in updates.items():
             parameter.add_(update)
 

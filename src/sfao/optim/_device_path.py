@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from sfao.gating._block import ALIGNED_BYTES
-from sfao.gating.decision import ACCEPTED, COUNTED, DECISIONS, ZERO
-from sfao.gating.softness import NOTHING
+from sfao.gating.decision import COUNTED, DECISIONS, ZERO
 from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import NonFiniteGradient, PathHistory, Report, make_capture_error
-from sfao.optim._host_path import LayerGradient, as_matrices, merge_decisions
-from sfao.optim._matrices import in_memory_order
-from sfao.optim._softening import ALL, Softening
+from sfao.optim._host_path import LayerGradient, as_matrices, in_memory_order, merge_decisions
+from sfao.optim._softening import SoftenedCounts, Softening
 from sfao.optim.layers import Layer
 
 #: Steps between looks at whether a gradient was not finite.
@@ -75,7 +73,7 @@ class DevicePath:
         self._report: Report | None = Report()
         self._flags: _Fetch | None = None
         self._softening: Softening | None = None
-        self._softened = _SoftenedCounts(self.gate.codes)
+        self._softened = SoftenedCounts(self.gate.codes)
 
     # -- Every step ------------------------------------------------------------------------------------
 
@@ -251,33 +249,6 @@ class DevicePath:
                 layer.counts[name] += count
         self.gate.counts.zero_()
         self._softened.hand_over(self._layers)
-
-
-class _SoftenedCounts:
-    """Counts, on the device, gradients that directions accepted and softening did not leave whole."""
-
-    def __init__(self, codes: Tensor) -> None:
-        #: By layer: projected, and discarded because nothing was left.
-        self._counts = torch.zeros(len(codes), 2, dtype=torch.int64, device=codes.device)
-        self._numbers: dict[int, Tensor] = {}
-
-    def count(self, layers: Sequence[Layer], softening: Softening, codes: Tensor, sound: Tensor) -> None:
-        if id(softening) not in self._numbers:
-            # Sent once: a graph that is captured later must not wait for the host.
-            places = [layers.index(layer) for layer in softening.layers if layer in layers]
-            self._numbers = {id(softening): torch.tensor(places, device=codes.device)}
-        numbers = self._numbers[id(softening)]
-        is_softened = (softening.shares < ALL) & (codes[numbers] == ACCEPTED) & sound
-        is_gone = softening.shares <= NOTHING
-        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone], 1)
-        self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
-
-    def hand_over(self, layers: Sequence[Layer]) -> None:
-        for layer, (projected, discarded) in zip(layers, self._counts.tolist(), strict=True):
-            layer.counts["accept"] -= projected + discarded
-            layer.counts["project"] += projected
-            layer.counts["discard"] += discarded
-        self._counts.zero_()
 
 
 class _Fetch:

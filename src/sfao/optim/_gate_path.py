@@ -1,13 +1,15 @@
 """A path: how the gradients of all layers are gated, one after the other on the host or together on a device."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from sfao.gating.decision import Decision
-from sfao.optim._softening import Softening
+
+if TYPE_CHECKING:
+    from sfao.optim._softening import Softening
 
 #: Where kernels run. (Under Triton's interpreter they run on a CPU, which is how they are tested without a GPU.)
 DEVICES = {"cuda"}
@@ -64,13 +66,13 @@ class Path(Protocol):
     def serves(self) -> bool:
         """Tell whether the gradients of this step can be gated this way; another path is chosen if not."""
 
-    def step(self, softening: Softening | None) -> Tensor | None:
+    def step(self, softening: "Softening | None") -> Tensor | None:
         """Turn the gradient of every layer into its update, in place, softened first if there is a softening.
 
         The flag that a device returns is false, there, if a gradient was not finite and all updates were made zero.
         """
 
-    def note(self, softening: Softening) -> None:
+    def note(self, softening: "Softening") -> None:
         """Count and report what a softening has done to the updates of the last step."""
 
     def report(self) -> Report:

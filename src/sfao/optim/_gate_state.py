@@ -77,7 +77,9 @@ def adopt_state(gate: "Gate", state: GateState, groups: list[dict[str, Any]]) ->
 def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the groups with the options of the state, checked; a RuntimeError if they are of no gate."""
     try:
-        read = [{**group, **DEFAULTS, **OLD_OPTIONS, **saved} for group, saved in zip(groups, state["options"], strict=True)]
+        read = [
+            {**group, **DEFAULTS, **OLD_OPTIONS, **saved} for group, saved in zip(groups, state["options"], strict=True)
+        ]
         for group in read:
             check_options(group)
     except (KeyError, TypeError, ValueError) as error:

@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from functools import cached_property
 from math import hypot, isfinite
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from sfao.gating._layout import Layout
 from sfao.gating.decision import Decision
-from sfao.gating.softness import NOTHING
+from sfao.gating.softness import ALL, NOTHING
 from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import NonFiniteGradient, PathHistory, Report
-from sfao.optim._matrices import count_channels_last, in_memory_order, working_dtype
-from sfao.optim._softening import ALL, Softening
 from sfao.optim.layers import Layer
+
+if TYPE_CHECKING:
+    from sfao.optim._softening import Softening
 
 # Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
 SMALL, LARGE = 1e-12, 1e12
@@ -40,7 +42,7 @@ class HostPath:
             for parameter in layer.parameters
         )
 
-    def step(self, softening: Softening | None) -> None:
+    def step(self, softening: "Softening | None") -> None:
         found = find_finite_gradients(self._layers)
         self._report = report = Report(norms={layer.name: gradient.norm for layer, gradient in found})
         if softening is not None and softening.layers:
@@ -57,15 +59,14 @@ class HostPath:
         if softening is not None and softening.layers:
             self.note(softening)
 
-    def note(self, softening: Softening) -> None:
+    def note(self, softening: "Softening") -> None:
         for layer, share, drift in softening.outcomes():
             self._report.kept[layer.name], self._report.drifts[layer.name] = share, drift
-            before = self._report.decisions.get(layer.name)
-            after = merge_decisions(before, share)
-            if before != after:
-                layer.counts[before or "zero"] -= 1
-                layer.counts[after] += 1
-                self._report.decisions[layer.name] = after
+            decision = merge_decisions(self._report.decisions.get(layer.name), share)
+            if decision is not None and decision is not self._report.decisions[layer.name]:
+                layer.counts[self._report.decisions[layer.name]] -= 1
+                layer.counts[decision] += 1
+                self._report.decisions[layer.name] = decision
 
     def report(self) -> Report:
         return self._report
@@ -234,3 +235,26 @@ def measure_norm(tensors: Sequence[Tensor]) -> float:
     if largest < SMALLEST:  # its inverse would not be finite
         return 0.0
     return largest * hypot(*(float(torch.linalg.vector_norm(tensor.double() / largest)) for tensor in tensors))
+
+
+def count_channels_last(tensor: Tensor) -> int:
+    """Return the number of channels of a tensor that lies in memory with them last, 0 of any other."""
+    if tensor.ndim not in (4, 5) or tensor.is_contiguous() or not tensor.movedim(1, -1).is_contiguous():
+        return 0
+    return tensor.shape[1]
+
+
+def in_memory_order(tensor: Tensor) -> Tensor:
+    """Return the tensor with its channels last if it lies so in memory."""
+    return tensor.movedim(1, -1) if count_channels_last(tensor) else tensor
+
+
+def as_matrix(tensor: Tensor, rows: int) -> Tensor:
+    """Return a matrix of so many rows, in float32 or float64; a view where strides and dtype allow."""
+    matrix = in_memory_order(tensor).contiguous().view(rows, -1)
+    return matrix.to(working_dtype(matrix))
+
+
+def working_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the dtype in which to work with a tensor."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

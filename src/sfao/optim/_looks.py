@@ -1,10 +1,65 @@
-"""Looks at the last update, which step() leaves in `.grad`."""
+"""Looks at a gate: what it decided, what it holds, and at the last update, which step() leaves in `.grad`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
-from sfao.optim._gate_path import Report
+from sfao.gating.decision import Decision
+from sfao.optim._gate_path import Path, Report
 from sfao.optim._host_path import LayerGradient, find_finite_gradients
 from sfao.optim.layers import Layer
+
+
+class Looks:
+    """The answers of a gate to whoever looks; they wait for a device."""
+
+    layers: list[Layer]
+    _path: Path
+    _exactly: Callable[[], AbstractContextManager[None]]
+
+    @property
+    def last_decisions(self) -> dict[str, Decision]:
+        """The decisions of the last step, {layer: decision}; a layer whose gradient was zero is not in it."""
+        return self._path.report().decisions
+
+    @property
+    def last_cosines(self) -> dict[str, float]:
+        """The largest sampled cosine of each layer at the last step, where there were directions to compare with."""
+        return self._path.report().cosines
+
+    @property
+    def drifts(self) -> dict[str, float]:
+        """How far the outputs of each layer for past inputs had moved at the last step, relative to what they were."""
+        return self._path.report().drifts
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Decisions so far: {layer: {accept, project, discard, zero}}."""
+        return self._path.counts()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of axes and directions held now: what `memory_budget` limits and `state_dict` saves."""
+        return sum(layer.memory.bytes + sum(space.bytes for space in layer.spaces) for layer in self.layers)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the small matrices beside the directions: their Gram matrix and its factor, in float64."""
+        return sum(layer.memory.products.bytes for layer in self.layers)
+
+    def risk(self) -> float:
+        """Return the interference risk R(u; B) of the last gated update u: the most it points against a direction.
+
+        With momentum the step taken is another. Read from `.grad`: call this after step() and before zero_grad().
+        """
+        self._path.report()
+        with self._exactly():
+            return measure_risk(self.layers)
+
+    def kept(self) -> dict[str, float]:
+        """Return the share of the length of each layer's gradient that its last update kept; see :meth:`risk`."""
+        report = self._path.report()
+        with self._exactly():
+            return measure_kept(self.layers, report)
 
 
 def measure_risk(layers: Sequence[Layer]) -> float:

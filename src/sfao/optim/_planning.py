@@ -103,9 +103,12 @@ def _lay_out_group(group: dict[str, Any]) -> list[Layout]:
 
 def _lay_out_matrices(group: dict[str, Any]) -> list[Layout]:
     """Return the layouts that begin with a matrix, which may have an input space."""
-    shapes = iter([parameter.shape for parameter in group["params"]])
-    starts = [(layout, [next(shapes) for _ in layout.columns][0]) for layout in _lay_out_group(group)]
-    return [layout for layout, shape in starts if len(shape) >= 2]
+    found, first = [], 0
+    for layout in _lay_out_group(group):
+        if group["params"][first].ndim >= 2:
+            found.append(layout)
+        first += len(layout.columns)
+    return found
 
 
 def _bytes_at_capacity(group: dict[str, Any]) -> int:

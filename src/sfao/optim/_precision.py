@@ -1,7 +1,7 @@
 """Matrix products as exact as float32, where a user has lowered their precision for the model."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,18 +14,6 @@ BACKENDS: tuple[Any, ...] = (
     if hasattr(torch.backends.cuda.matmul, "fp32_precision")
     else ()
 )
-
-
-@contextmanager
-def exactly(device: str) -> Iterator[None]:
-    """Leave autograd, and whatever would round the gate's own products on this type of device: autocast, TF32."""
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        if torch.is_autocast_enabled(device):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        if not BACKENDS or any(backend.fp32_precision not in EXACT for backend in BACKENDS):
-            stack.enter_context(exact_products())
-        yield
 
 
 @contextmanager

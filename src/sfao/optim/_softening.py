@@ -6,15 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.gating.softness import choose_scales, choose_shares, find_factors
+from sfao.gating.decision import ACCEPTED
+from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors
 from sfao.gating.subspace import Subspace, measure_drift
-from sfao.optim._matrices import as_matrix, count_channels_last, in_memory_order
+from sfao.optim._host_path import as_matrix, count_channels_last, in_memory_order
 from sfao.optim.layers import Layer
 
 #: The options that a softening is prepared for.
 PREPARED = ("keep", "tolerance", "restore")
-#: A share above this is all of a gradient.
-ALL = 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -123,6 +122,33 @@ class Softening:
         if drifts:
             self.drifts[number] = torch.stack(drifts).max()
         return seen
+
+
+class SoftenedCounts:
+    """Counts, on the device, gradients that directions accepted and softening did not leave whole."""
+
+    def __init__(self, codes: Tensor) -> None:
+        #: By layer: projected, and discarded because nothing was left.
+        self._counts = torch.zeros(len(codes), 2, dtype=torch.int64, device=codes.device)
+        self._numbers: dict[int, Tensor] = {}
+
+    def count(self, layers: Sequence[Layer], softening: Softening, codes: Tensor, sound: Tensor) -> None:
+        if id(softening) not in self._numbers:
+            # Sent once: a graph that is captured later must not wait for the host.
+            places = [layers.index(layer) for layer in softening.layers if layer in layers]
+            self._numbers = {id(softening): torch.tensor(places, device=codes.device)}
+        numbers = self._numbers[id(softening)]
+        is_softened = (softening.shares < ALL) & (codes[numbers] == ACCEPTED) & sound
+        is_gone = softening.shares <= NOTHING
+        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone], 1)
+        self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
+
+    def hand_over(self, layers: Sequence[Layer]) -> None:
+        for layer, (projected, discarded) in zip(layers, self._counts.tolist(), strict=True):
+            layer.counts["accept"] -= projected + discarded
+            layer.counts["project"] += projected
+            layer.counts["discard"] += discarded
+        self._counts.zero_()
 
 
 def _find_parts(layer: Layer, device: torch.device) -> Iterator[_Part]:

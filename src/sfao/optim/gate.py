@@ -1,7 +1,7 @@
 """The gate: layers with memories, gating their gradients, and storing what must not be overwritten."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self, Unpack
 
 import torch
@@ -11,19 +11,17 @@ from torch.optim import Optimizer
 
 from sfao.checks import check_choice, check_count, check_names, check_seed
 from sfao.gating.budget import MemoryPlan
-from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim._attachment import Attachment
 from sfao.optim._choose_path import choose_path
-from sfao.optim._consolidation.batches import Loss, check_arguments, choose_objective, choose_unit, make_units
-from sfao.optim._consolidation.spaces import find_spaces, replay
-from sfao.optim._consolidation.store import store_gradient, store_task
+from sfao.optim._consolidation.batches import Loss, Request
+from sfao.optim._consolidation.store import store_gradient, store_memories
 from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._gate_state import adopt_state, read_group_options, read_state, write_state
 from sfao.optim._host_path import HostPath, find_finite_gradients
-from sfao.optim._looks import measure_kept, measure_risk
+from sfao.optim._looks import Looks
 from sfao.optim._planning import check_new_group, check_same_options, name_memory, plan_options
-from sfao.optim._precision import exactly
+from sfao.optim._precision import BACKENDS, EXACT, exact_products
 from sfao.optim._softening import Softening
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
 
@@ -31,7 +29,7 @@ GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
 
 
-class Gate:
+class Gate(Looks):
     """Gates what an optimizer does to each layer by what the layer remembers of past tasks.
 
     Used through :class:`sfao.SFAO`, or attached to any other optimizer::
@@ -87,7 +85,7 @@ class Gate:
         self.layers: list[Layer] = []
         self.param_groups: list[dict[str, Any]] = []
         self._path: Path = HostPath(self.layers, PathHistory())
-        self._softening = Softening(self.layers)
+        self._softening: Softening | None = None
         self._attachment: Attachment | None = None
 
     # -- Layers ----------------------------------------------------------------------------------------
@@ -118,7 +116,7 @@ class Gate:
         """Gate every step() of this optimizer from now on; return the gate.
 
         Directions gate the gradients that the optimizer sees; the subspace softens the update that it makes of them,
-        whatever that is: momentum, adaptive steps and weight decay included. A discarded layer does not move at all: the optimizer, its momentum and decay too, sees no gradient for it.
+        momentum, adaptive steps and decay included. A discarded layer does not move at all.
         """
         if self._attachment is not None:
             raise ValueError(
@@ -148,21 +146,19 @@ class Gate:
             self._check_options()
             if not self._path.serves():
                 self._path = choose_path(self.layers, self._path)
-            return self._path.step(None if self._attachment else self._find_softening())
+            return self._path.step(None if self._attachment else self.find_softening())
 
-    def soften_updates(self, updates: dict[Tensor, Tensor]) -> None:
+    def soften_updates(self, softening: Softening, updates: dict[Tensor, Tensor]) -> None:
         """Soften what an optimizer is about to add to each parameter, in place."""
         with self._exactly():
-            softening = self._find_softening()
             softening.apply(updates.get)
             self._path.note(softening)
 
-    def find_softened(self) -> list[Tensor]:
-        """Return the parameters whose updates depend on what is remembered of their inputs."""
-        return [parameter for layer in self._find_softening().layers for parameter in layer.parameters]
-
-    def _find_softening(self) -> Softening:
-        if not self._softening.serves():
+    def find_softening(self) -> Softening | None:
+        """Return the softening by the input spaces that are remembered now, None where there are none."""
+        if not any(layer.space_version for layer in self.layers):
+            return None
+        if self._softening is None or not self._softening.serves():
             self._softening = Softening(self.layers)
         return self._softening
 
@@ -175,14 +171,23 @@ class Gate:
             for group in self.param_groups[1:]:
                 check_same_options(group, self.param_groups[0])
 
-    def _exactly(self) -> AbstractContextManager[None]:
-        return exactly(self.device.type)
+    @contextmanager
+    def _exactly(self) -> Iterator[None]:
+        """Leave autograd, and whatever would round the gate's own products: autocast, TF32."""
+        device = self.device.type
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+            if not BACKENDS or any(backend.fp32_precision not in EXACT for backend in BACKENDS):
+                stack.enter_context(exact_products())
+            yield
 
     # -- Storing ---------------------------------------------------------------------------------------
 
     def remember(self) -> int:
         """Store the directions of the gradients that backward() left; return how many were stored."""
-        holders = self._find_holders("directions")
+        holders = [layer for layer in self.layers if "directions" in layer.memories]
         if not holders:
             raise ValueError(
                 'remember() stores gradients, but this gate has memory="subspace"; '
@@ -200,7 +205,7 @@ class Gate:
         batches: Iterable[object],
         loss: Loss | None = None,
         *,
-        target: str = "loss",
+        target: str | None = None,
         per: str | None = None,
         limit: int | None = None,
     ) -> int:
@@ -212,7 +217,7 @@ class Gate:
         Args:
             batches: (inputs, targets) pairs of the task.
             loss: called as ``loss(model(inputs), targets)``; needed for directions of ``target="loss"`` alone.
-            target: store gradients of the ``"loss"``, or of the true class's ``"logit"``.
+            target: of directions, store gradients of the ``"loss"`` (the default) or of the true class's ``"logit"``.
             per: one gradient for each ``"batch"`` or ``"example"``. By default, batches for the loss and examples
                 for logits, whose gradients have rank 1 in a Linear layer.
             limit: how many gradients, or examples for the subspace, to take at most, drawn uniformly. By default every
@@ -221,30 +226,13 @@ class Gate:
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
         If anything fails, the memory too stays as it was.
         """
-        check_arguments(target, per, limit)
-        holders, spatial = self._find_holders("directions"), self._find_holders("subspace")
-        objective = choose_objective(target, loss) if holders else None
-        generator = self.layers[0].memory.generator
+        request = Request(batches, loss, target, per, limit)
+        request.check(self.layers)
         self._check_options()
         self._close_path()
-        if holders and spatial:
-            batches = replay(batches)
-        with ExitStack() as stack:
-            for layer in self.layers:
-                stack.enter_context(layer.memory.restored_on_error())
-            stored = 0
-            if objective is not None:
-                capacity = max(layer.memory.capacity for layer in holders)
-                units = make_units(batches, choose_unit(target, per), limit, capacity, generator)
-                stored += store_task(holders, self.task, model, objective, units, self._exactly)
-            spaces = find_spaces(spatial, model, batches, limit, generator, self._exactly) if spatial else {}
-        for layer, found in spaces.items():
-            layer.set_spaces(found)
+        stored = store_memories(self.layers, self.task, model, request, self._exactly)
         self.end_task()
-        return stored + sum(len(space.axes) for found in spaces.values() for space in found)
-
-    def _find_holders(self, memory: str) -> list[Layer]:
-        return [layer for layer in self.layers if layer.holds(memory)]
+        return stored
 
     def make_room(self, directions: int) -> None:
         """Let every layer hold exactly this many directions more than it holds now, whatever its `capacity` said."""
@@ -261,53 +249,6 @@ class Gate:
     def _close_path(self) -> None:
         if self._path.is_open or self._path.history.retired:
             self._path.close()
-
-    # -- Looking ---------------------------------------------------------------------------------------
-
-    @property
-    def last_decisions(self) -> dict[str, Decision]:
-        """The decisions of the last step, {layer: decision}; a layer whose gradient was zero is not in it."""
-        return self._path.report().decisions
-
-    @property
-    def last_cosines(self) -> dict[str, float]:
-        """The largest sampled cosine of each layer at the last step, where there were directions to compare with."""
-        return self._path.report().cosines
-
-    @property
-    def drifts(self) -> dict[str, float]:
-        """How far the outputs of each layer had moved at the last step, for past inputs and relative to what they were."""
-        return self._path.report().drifts
-
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Decisions so far: {layer: {accept, project, discard, zero}}."""
-        return self._path.counts()
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of axes and directions held now: what `memory_budget` limits and `state_dict` saves."""
-        return sum(layer.memory.bytes + sum(space.bytes for space in layer.spaces) for layer in self.layers)
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Bytes of the small matrices beside the directions: their Gram matrix and its factor, in float64."""
-        return sum(layer.memory.products.bytes for layer in self.layers)
-
-    def risk(self) -> float:
-        """Return the interference risk R(u; B) of the last gated update u: the most it points against a direction.
-
-        With momentum the step taken is another. Read from `.grad`: call this after step() and before zero_grad().
-        """
-        self._path.report()
-        with self._exactly():
-            return measure_risk(self.layers)
-
-    def kept(self) -> dict[str, float]:
-        """Return the share of the length of each layer's gradient that its last update kept; see :meth:`risk`."""
-        report = self._path.report()
-        with self._exactly():
-            return measure_kept(self.layers, report)
 
     def __repr__(self) -> str:
         return describe_groups("Gate", len(self.layers), self.granularity, self.param_groups, DEFAULTS)

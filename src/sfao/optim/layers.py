@@ -106,6 +106,8 @@ class Layer:
         #: True once the user has been told that some of its parameters have no input space.
         self.was_warned_of = False
         self.counts = dict.fromkeys(COUNTED, 0)
+        #: What the layer stores: directions, the subspace of its inputs, or both.
+        self.memories = MEMORIES[options["memory"]]
         self.rule = RULES[options["rule"]]
         #: The state that the rule keeps from step to step.
         self.rule_state = self.rule.initial_state()
@@ -119,10 +121,6 @@ class Layer:
             self.memory.add_block(storage.make(layout))
             self.spaces.append(Subspace(layout))
         self.parameters += sized
-
-    def holds(self, memory: str) -> bool:
-        """Tell whether the layer stores directions, or the subspace of its inputs."""
-        return memory in MEMORIES[self.options["memory"]]
 
     @property
     def remembers_inputs(self) -> bool:
@@ -160,5 +158,6 @@ class Layer:
         """Go on with another memory, as when a state is loaded."""
         self.set_spaces(spaces)
         self.options, self.memory, self.counts, self.rule_state = options, memory, dict(counts), rule_state
+        self.memories = MEMORIES[options["memory"]]
         self.rule = RULES[options["rule"]]
         self._accept_options()

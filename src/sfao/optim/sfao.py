@@ -124,7 +124,7 @@ class SFAO(Descent):
         batches: Iterable[object],
         loss: Loss | None = None,
         *,
-        target: str = "loss",
+        target: str | None = None,
         per: str | None = None,
         limit: int | None = None,
     ) -> int:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sfao.checks import check_count, nearest
+from sfao.optim.layers import Layer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
@@ -14,6 +15,7 @@ Batch = tuple[Tensor, Tensor]
 #: What a gradient is taken of, by target, unless told otherwise: examples for logits, whose gradients have rank 1 in a
 #: Linear layer.
 UNITS = {"loss": "batch", "logit": "example"}
+DEFAULT_TARGET = "loss"
 
 
 def check_arguments(target: str, per: str | None, limit: int | None) -> None:
@@ -37,6 +39,36 @@ def choose_objective(target: str, loss: Loss | None) -> Loss:
     if loss is None:
         raise ValueError('`loss` must be given for target="loss", got None')
     return loss
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `consolidate`."""
+
+    batches: Iterable[object]
+    loss: Loss | None
+    target: str | None
+    per: str | None
+    limit: int | None
+
+    def check(self, layers: Sequence[Layer]) -> None:
+        """Raise a ValueError that names the first argument that breaks its rule, or has no effect on these layers."""
+        check_arguments(self.target or DEFAULT_TARGET, self.per, self.limit)
+        if any("directions" in layer.memories for layer in layers):
+            choose_objective(self.target or DEFAULT_TARGET, self.loss)
+            return
+        for name, value in (("target", self.target), ("per", self.per)):
+            if value is not None:
+                raise ValueError(f"`{name}` is of stored gradients, but this gate has memory='subspace', got {value!r}")
+
+    def make_objective(self) -> Loss:
+        """Return the function of outputs and targets whose gradients are stored."""
+        return choose_objective(self.target or DEFAULT_TARGET, self.loss)
+
+    def make_units(self, capacity: int, generator: torch.Generator) -> "Units":
+        """Return what a gradient each may be taken of."""
+        unit = choose_unit(self.target or DEFAULT_TARGET, self.per)
+        return make_units(self.batches, unit, self.limit, capacity, generator)
 
 
 @dataclass(frozen=True)

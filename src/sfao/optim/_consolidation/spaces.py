@@ -14,11 +14,6 @@ from sfao.optim._consolidation.inputs import EXAMPLES, gather_inputs
 from sfao.optim.layers import Layer
 
 
-def replay(batches: Iterable[object]) -> Iterable[object]:
-    """Return batches that can be walked through twice."""
-    return batches if not isinstance(batches, Iterator) else list(batches)
-
-
 def find_spaces(
     layers: Sequence[Layer],
     model: nn.Module,

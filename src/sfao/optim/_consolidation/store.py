@@ -1,15 +1,17 @@
 """The store: gradients of a finished task go into the memories of the layers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from sfao.gating._block import Block, FullStack, OuterStack, Stack
-from sfao.optim._consolidation.batches import Batch, Loss, Units
+from sfao.optim._consolidation.batches import Batch, Loss, Request, Units
 from sfao.optim._consolidation.draw import Draw, draws_blindly
 from sfao.optim._consolidation.gradients import GradientTaker, UnitGradients
+from sfao.optim._consolidation.spaces import find_spaces
 from sfao.optim._host_path import (
     LARGE,
     SMALL,
@@ -19,6 +21,36 @@ from sfao.optim._host_path import (
     read_gradient,
 )
 from sfao.optim.layers import Layer
+
+
+def store_memories(
+    layers: Sequence[Layer],
+    task: int,
+    model: nn.Module,
+    request: Request,
+    exactly: Callable[[], AbstractContextManager[None]],
+) -> int:
+    """Store the directions and the input spaces of a task; return how many directions and axes.
+
+    If anything fails, the layers hold what they held.
+    """
+    holders = [layer for layer in layers if "directions" in layer.memories]
+    spatial = [layer for layer in layers if "subspace" in layer.memories]
+    generator = layers[0].memory.generator
+    if holders and spatial and isinstance(request.batches, Iterator):
+        request = replace(request, batches=list(request.batches))
+    stored, spaces = 0, {}
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(layer.memory.restored_on_error())
+        if holders:
+            units = request.make_units(max(layer.memory.capacity for layer in holders), generator)
+            stored = store_task(holders, task, model, request.make_objective(), units, exactly)
+        if spatial:
+            spaces = find_spaces(spatial, model, request.batches, request.limit, generator, exactly)
+    for layer, found in spaces.items():
+        layer.set_spaces(found)
+    return stored + sum(len(space.axes) for found in spaces.values() for space in found)
 
 
 def store_task(
