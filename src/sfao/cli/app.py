@@ -14,6 +14,7 @@ from sfao.cli.list import list_all
 from sfao.cli.report import report
 from sfao.cli.reproduce import reproduce
 from sfao.cli.run import run
+from sfao.cli.sweep import sweep
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -36,6 +37,7 @@ def sfao(
 app.command()(demo)
 app.command()(run)
 app.command()(compare)
+app.command()(sweep)
 app.command()(report)
 app.command()(reproduce)
 app.command()(estimate)
