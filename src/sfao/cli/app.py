@@ -15,6 +15,7 @@ from sfao.cli.report import report
 from sfao.cli.reproduce import reproduce
 from sfao.cli.run import run
 from sfao.cli.sweep import sweep
+from sfao.cli.tune import tune
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -38,6 +39,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(compare)
 app.command()(sweep)
+app.command()(tune)
 app.command()(report)
 app.command()(reproduce)
 app.command()(estimate)
