@@ -59,6 +59,24 @@ def test_a_worker_that_is_killed_fails_its_run_and_is_replaced(tmp_path):
     assert (jobs[1].folder / "checkpoint.pt").exists()
 
 
+def test_more_jobs_are_asked_for_when_none_is_left_and_know_of_all_that_ended(tmp_path):
+    ended, asked = [], []
+
+    def refill():
+        asked.append(len(ended))
+        return [job(tmp_path / f"{len(asked)}-{n}", seed=n) for n in range(2)] if len(asked) < 3 else []
+
+    def watch(job, event):
+        if isinstance(event, Record):
+            ended.append(job.folder.name)
+
+    records = run_all([job(tmp_path / "0-0")], workers=1, watch=watch, refill=refill)
+    assert ended == ["0-0", "1-0", "1-1", "2-0", "2-1"]
+    assert asked == [1, 3, 5]
+    assert [record.seed for record in records] == [0, 0, 1, 0, 1]
+    assert active_children() == []
+
+
 def test_stopping_saves_what_runs_starts_nothing_more_and_leaves_nobody(tmp_path, capfd):
     jobs = [job(tmp_path / str(n), epochs=1000) for n in range(3)]
     updates = []

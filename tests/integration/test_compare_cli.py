@@ -17,9 +17,9 @@ COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 SETTINGS = ["--set", "epochs=4", "--set", "joint:epochs=1", "--methods", "sgd,joint", "--seeds", "2"]
 
 
-def start(*arguments, **how):
+def start(*arguments, command="compare", **how):
     return subprocess.Popen(
-        [*COMMAND, "compare", "split-mnist-5k", *map(str, arguments)],
+        [*COMMAND, command, "split-mnist-5k", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,6 +14,8 @@ from sfao.cli.list import list_all
 from sfao.cli.report import report
 from sfao.cli.reproduce import reproduce
 from sfao.cli.run import run
+from sfao.cli.sweep import sweep
+from sfao.cli.tune import tune
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -36,6 +38,8 @@ def sfao(
 app.command()(demo)
 app.command()(run)
 app.command()(compare)
+app.command()(sweep)
+app.command()(tune)
 app.command()(report)
 app.command()(reproduce)
 app.command()(estimate)

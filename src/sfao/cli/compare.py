@@ -68,21 +68,33 @@ def compare(
 
 def compare_and_print(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
     """Do the runs in view of the user, write and print the table; exit code 1 when a run failed or diverged."""
-    from sfao.cli.live import live_lines
-    from sfao.experiment.compare import compare
     from sfao.reports.comparison import compare_records
 
-    tracebacks: list[str] = []
-    with stop_signals() as stopping, live_lines(jobs, shown=not (quiet or as_json)) as watch:
-        records = compare(jobs, watch=_note_tracebacks(watch, tracebacks), stopping=stopping, **how)
+    records = run_in_view(jobs, shown=not (quiet or as_json), debug=debug, **how)
     compared = compare_records(records)
-    summary = write_results(compared, records, out)
+    summary = write_results(compared, jobs, records, out)
     if as_json:
         say_json(summary)
     elif not quiet:
         print_results(compared, records, out)
+    check_ended_well(records)
+
+
+def run_in_view(jobs: "list[Job]", *, shown: bool, debug: bool, **how: Any) -> "list[Record]":
+    """Do the runs, each with a line on the screen, and return their records; with `debug`, print tracebacks."""
+    from sfao.cli.live import live_lines
+    from sfao.experiment.compare import compare
+
+    tracebacks: list[str] = []
+    with stop_signals() as stopping, live_lines(jobs, shown=shown) as watch:
+        records = compare(jobs, watch=note_tracebacks(watch, tracebacks), stopping=stopping, **how)
     if debug:
         typer.echo("\n".join(tracebacks), err=True)
+    return records
+
+
+def check_ended_well(records: "list[Record]") -> None:
+    """Exit with code 1 when a run failed or diverged."""
     troubled = [record for record in records if record.status != "done"]
     if troubled:
         first = troubled[0]
@@ -93,7 +105,8 @@ def compare_and_print(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: boo
         )
 
 
-def _note_tracebacks(watch: Any, tracebacks: list[str]) -> Any:
+def note_tracebacks(watch: Any, tracebacks: list[str]) -> Any:
+    """Return a function that passes events on to `watch`, and adds the traceback of every failure to the list."""
     from sfao.experiment.worker import Failure
 
     def hear(job: "Job", event: object) -> None:
@@ -104,19 +117,21 @@ def _note_tracebacks(watch: Any, tracebacks: list[str]) -> Any:
     return hear
 
 
-def write_results(compared: "Comparison", records: "list[Record]", out: Path) -> dict[str, Any]:
-    """Write comparison.json and comparison.md, each whole or not at all, and return the content of the first."""
+def write_results(
+    compared: "Comparison", jobs: "list[Job]", records: "list[Record]", out: Path, **more: Any
+) -> dict[str, Any]:
+    """Write comparison.json, with `more` in it, and comparison.md, each whole or not at all; return the first."""
     from sfao.experiment.files import write_json, write_text
     from sfao.reports.comparison_formats import as_json, as_markdown
 
     runs = [
         {
-            "folder": f"{record.method}-{record.seed}",
+            "folder": job.folder.name,
             **{name: getattr(record, name) for name in ("method", "seed", "status", "error")},
         }
-        for record in records
+        for job, record in zip(jobs, records, strict=True)
     ]
-    summary = {**as_json(compared), "runs": runs}
+    summary = {**as_json(compared), "runs": runs, **more}
     write_json(out / "comparison.json", summary)
     write_text(out / "comparison.md", as_markdown(compared))
     return summary

@@ -10,6 +10,7 @@ LAB = (
     "markupsafe",
     "matplotlib",
     "mlxtend",
+    "optuna",
     "PIL",
     "platformdirs",
     "pydantic",

@@ -61,7 +61,7 @@ def compare(
 
     def hear(job: Job, event: Event) -> None:
         if isinstance(event, Failure):
-            records[job.folder] = _leave_failure(job, event, data[job.folder])
+            records[job.folder] = leave_failure(job, event, data[job.folder])
         elif isinstance(event, Record):
             records[job.folder] = event
         watch(job, event)
@@ -147,7 +147,7 @@ def _check_data(jobs: Sequence[Job], dataset: Dataset) -> dict[Path, dict[str, A
     return {job.folder: described[job.config.fraction] for job in jobs}
 
 
-def _leave_failure(job: Job, failure: Failure, data: dict[str, Any]) -> Record:
+def leave_failure(job: Job, failure: Failure, data: dict[str, Any]) -> Record:
     """Return the record of a failed run, saved in its folder unless that is in use or cannot be written."""
     config = job.config
     record = Record(

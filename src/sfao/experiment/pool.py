@@ -33,6 +33,7 @@ class Skipped:
 #: Events of a run that a pool reports; the last is its record or its failure.
 Event = Begun | Update | Skipped | Record | Failure
 Watch = Callable[[Job, Event], None]
+Refill = Callable[[], Sequence[Job]]
 
 
 def cores() -> int:
@@ -49,15 +50,18 @@ def run_all(
     resume: bool = False,
     watch: Watch = lambda job, event: None,
     stopping: Callable[[], bool] = lambda: False,
+    refill: Refill = lambda: (),
 ) -> list[Record | Failure]:
     """Run all the jobs, `workers` at a time (by default as many as the cores allow), each on `threads` threads.
+
+    When a worker has nothing to do, `refill` is called for more jobs; none mean that there will be none.
 
     A run that fails, or whose process dies, returns a Failure in its place, and the others continue. When `stopping`
     returns True, the runs save their state and Interrupted is raised.
     """
-    pool = _Pool(jobs, threads, data_root, resume, watch, stopping)
+    pool = _Pool(jobs, threads, data_root, resume, watch, stopping, refill)
     try:
-        pool.hire(min(workers or max(1, cores() // threads), len(jobs)))
+        pool.hire(workers or max(1, cores() // threads))
         while pool.busy:
             if stopping():
                 pool.stop()
@@ -65,9 +69,11 @@ def run_all(
             pool.listen(LOOK_SECONDS)
     finally:
         pool.dismiss()
-    if len(pool.endings) < len(jobs):  # a signal to all processes at once: the last run stopped before it was asked to
+    if len(pool.endings) < len(
+        pool.jobs
+    ):  # a signal to all processes at once: the last run stopped before it was asked to
         raise Interrupted
-    return [pool.endings[number] for number in range(len(jobs))]
+    return [pool.endings[number] for number in range(len(pool.jobs))]
 
 
 @dataclass
@@ -90,20 +96,31 @@ class _Pool:
         resume: bool,
         watch: Watch,
         stopping: Callable[[], bool],
+        refill: Refill,
     ) -> None:
-        self.jobs, self.threads, self.watch, self.stopping = jobs, threads, watch, stopping
-        self.data_root, self.resume = data_root, resume
+        self.jobs, self.threads, self.watch, self.stopping = list(jobs), threads, watch, stopping
+        self.data_root, self.resume, self.refill = data_root, resume, refill
         self.endings: dict[int, Record | Failure] = {}
         self.busy: list[_Worker] = []
         self.idle: list[_Worker] = []
         self._waiting = deque(range(len(jobs)))
 
     def hire(self, count: int) -> None:
-        for _ in range(min(count, len(self._waiting))):
+        for _ in range(count):
+            if not self._find_jobs():
+                return
             process, pipe = _start_worker(self.threads)
             worker = _Worker(process, pipe, -1)
             self.busy.append(worker)
             self._assign(worker)
+
+    def _find_jobs(self) -> bool:
+        """Tell whether a job is waiting, after asking for more if none is."""
+        if not self._waiting:
+            more = self.refill()
+            self._waiting.extend(range(len(self.jobs), len(self.jobs) + len(more)))
+            self.jobs.extend(more)
+        return bool(self._waiting)
 
     def _assign(self, worker: _Worker) -> None:
         worker.job, worker.begun = self._waiting.popleft(), False
@@ -139,7 +156,7 @@ class _Pool:
         self.watch(self.jobs[worker.job], ending)
 
     def _go_on(self, worker: _Worker) -> None:
-        if self._waiting:
+        if self._find_jobs():
             self._assign(worker)
         else:
             self.busy.remove(worker)

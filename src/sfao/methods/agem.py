@@ -1,7 +1,7 @@
 """Averaged gradient episodic memory (Chaudhry et al. 2019): no step may raise the mean loss on stored examples."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import PositiveInt
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from sfao.methods.episodic_method import EpisodicMethod, EpisodicOptions
 from sfao.methods.flat_gradient import flat_gradient_of
 from sfao.methods.method import MethodOptions, Training
+from sfao.methods.search_range import Range, SearchSpace
 from sfao.streams.seeding import make_generator
 
 
@@ -30,6 +31,7 @@ class AGEM(EpisodicMethod):
     name = "agem"
     Options = AGEMOptions
     options: AGEMOptions
+    search_space: ClassVar[SearchSpace] = {"examples": Range(50, 500, log=True), "batch": Range(8, 128, log=True)}
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)

@@ -1,13 +1,14 @@
 """Elastic weight consolidation (Kirkpatrick et al. 2017; online form: Schwarz et al. 2018)."""
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 
 from sfao.methods.fisher import batch_fisher, exact_fisher
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
+from sfao.methods.search_range import Range, SearchSpace
 from sfao.methods.task_view import TaskView
 from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
@@ -35,6 +36,7 @@ class EWC(PenalisedMethod):
     name = "ewc"
     Options = EWCOptions
     options: EWCOptions
+    search_space: ClassVar[SearchSpace] = {"strength": Range(10, 1e6, log=True)}
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         super().end_task(number, task, generator)

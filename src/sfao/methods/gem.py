@@ -1,6 +1,7 @@
 """Gradient episodic memory (Lopez-Paz and Ranzato 2017): no step may raise the loss on any past task's examples."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
@@ -9,6 +10,7 @@ from torch import Tensor
 from sfao.gating._nonnegative import minimise_nonnegative
 from sfao.methods.episodic_method import EpisodicMethod, EpisodicOptions
 from sfao.methods.flat_gradient import flat_gradient_of
+from sfao.methods.search_range import Range, SearchSpace
 
 # Squared singular values of the unit task gradients below this are rounding of their float32.
 SMALLEST_EIGENVALUE = 1e-7
@@ -54,6 +56,7 @@ class GEM(EpisodicMethod):
     name = "gem"
     Options = GEMOptions
     options: GEMOptions
+    search_space: ClassVar[SearchSpace] = {"examples": Range(50, 500, log=True), "margin": Range(0, 1)}
 
     def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         past = (self.memory.of_task(number, self.device) for number in range(self.memory.tasks))

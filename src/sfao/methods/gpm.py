@@ -9,7 +9,7 @@ never leaves the complement of M. (Weight decay does; it is not part of the meth
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from sfao.gating.decision import COUNTED
 from sfao.methods.input_space import InputLayer, input_layers, representations
 from sfao.methods.method import Method, MethodOptions, Training
+from sfao.methods.search_range import Range, SearchSpace
 from sfao.streams.stream import Task
 
 # Singular values smaller than this, relative to the largest, are rounding of float32 inputs.
@@ -70,6 +71,7 @@ class GPM(Method):
     name = "gpm"
     Options = GPMOptions
     options: GPMOptions
+    search_space: ClassVar[SearchSpace] = {"threshold": Range(0.8, 0.999), "threshold_increase": Range(0, 0.01)}
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)

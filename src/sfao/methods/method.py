@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sfao.methods.search_range import SearchSpace
 from sfao.optim.descent import Descent
 from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
@@ -44,6 +45,8 @@ class Method:
 
     name: ClassVar[str]
     Options: ClassVar[type[MethodOptions]] = MethodOptions
+    #: The options that `sfao tune` chooses where no `--search` is given; empty for a method without any to choose.
+    search_space: ClassVar[SearchSpace] = {}
     #: True if every task is trained together with all tasks before it.
     revisits: ClassVar[bool] = False
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from itertools import islice
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions
+from sfao.methods.search_range import Choice, Range, SearchSpace
 from sfao.methods.task_view import TaskView
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
@@ -51,6 +52,7 @@ class OGD(GatedMethod):
     name = "ogd"
     Options = OGDOptions
     options: OGDOptions
+    search_space: ClassVar[SearchSpace] = {"target": Choice(("loss", "logit")), "directions": Range(50, 400, log=True)}
 
     def make_optimizer(self) -> SFAO:
         options = self.options

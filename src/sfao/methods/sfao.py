@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import create_model, model_validator
@@ -16,6 +16,7 @@ from sfao.gating.options import DEFAULTS, OPTIONS_OF, check_options, choose_memo
 from sfao.gating.storage import STORAGE_OPTIONS
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
+from sfao.methods.search_range import Choice, Range, SearchSpace
 from sfao.methods.task_view import TaskView
 from sfao.optim._consolidation.batches import check_arguments, choose_unit
 from sfao.optim._consolidation.inputs import EXAMPLES
@@ -88,6 +89,7 @@ class SFAOMethod(GatedMethod):
     name = "sfao"
     Options = SFAOOptions
     options: SFAOOptions
+    search_space: ClassVar[SearchSpace] = {"accept_above": Range(0, 1), "target": Choice(("loss", "logit"))}
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)

@@ -1,6 +1,6 @@
 """Synaptic intelligence (Zenke, Poole and Ganguli 2017)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
+from sfao.methods.search_range import Range, SearchSpace
 from sfao.streams.stream import Task
 
 
@@ -31,6 +32,7 @@ class SI(PenalisedMethod):
     name = "si"
     Options = SIOptions
     options: SIOptions
+    search_space: ClassVar[SearchSpace] = {"strength": Range(10, 1e6, log=True), "damping": Range(1e-3, 1, log=True)}
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)

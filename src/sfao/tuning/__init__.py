@@ -1,0 +1,1 @@
+"""Settings chosen on validation data: by a grid, or by a search that learns from its trials."""

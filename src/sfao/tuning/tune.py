@@ -1,0 +1,164 @@
+"""A study: trial after trial until there are as many as asked for, their runs in the pool of workers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sfao.data.dataset import load_dataset
+from sfao.experiment.compare import leave_failure
+from sfao.experiment.errors import ConfigError, FolderError, reraise_as
+from sfao.experiment.execute import set_up
+from sfao.experiment.folder import check_free, lock_folder
+from sfao.experiment.pool import Event, Watch, run_all
+from sfao.experiment.record import RECORD, Record, describe_dataset, load_record
+from sfao.experiment.worker import Failure, Job
+from sfao.methods.search_range import SearchSpace
+from sfao.streams.slicing import slice_dataset
+from sfao.streams.suite import BENCHMARKS
+from sfao.tuning.candidate import Candidate, score_records
+from sfao.tuning.proposal import propose
+from sfao.tuning.search import Search
+from sfao.tuning.study import TUNING, add_trial, check_study, describe_study, end_trial, open_study
+
+#: Called with every candidate that is known at the start, and with each one that ends.
+Ended = Callable[[Candidate], None]
+
+
+def tune(
+    search: Search,
+    space: SearchSpace,
+    out: Path,
+    *,
+    trials: int,
+    seed: int = 0,
+    data_root: Path | None = None,
+    workers: int | None = None,
+    threads: int = 1,
+    watch: Watch = lambda job, event: None,
+    ended: Ended = lambda candidate: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> list[Candidate]:
+    """Do trials until the study in `out` has so many, and return all of them in their order.
+
+    Trials that were under way when the study was interrupted go on first. One whose runs fail or diverge is recorded
+    as failed. Settings, data and folder are checked before anything runs or is written.
+    """
+    check_free(out, TUNING)
+    data = _rehearse(search, out, data_root)
+    description = describe_study(search, space, seed, data)
+    check_study(out, description)
+    out.mkdir(parents=True, exist_ok=True)
+    with lock_folder(out, TUNING):
+        check_study(out, description)
+        study = _Study(open_study(out, description), search, space, seed, out, data, ended)
+        run_all(
+            study.resume(),
+            workers=workers,
+            threads=threads,
+            data_root=data_root,
+            resume=True,
+            watch=study.overhear(watch),
+            stopping=stopping,
+            refill=lambda: study.begin(trials),
+        )
+        return study.candidates
+
+
+def _rehearse(search: Search, out: Path, data_root: Path | None) -> dict[str, Any]:
+    """Set up one run and discard it: some settings are only wrong together with data; return what the data are."""
+    config = search.configure({})
+    dataset = load_dataset(BENCHMARKS[search.benchmark].dataset, data_root)
+    set_up(config, dataset, out)
+    return describe_dataset(slice_dataset(dataset, config.fraction))
+
+
+class _Study:
+    """The trials of a study, and the runs that are under way."""
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        search: Search,
+        space: SearchSpace,
+        seed: int,
+        out: Path,
+        data: dict[str, Any],
+        ended: Ended,
+    ) -> None:
+        self.study, self.search, self.space, self.seed = study, search, space, seed
+        self.out, self.data, self.ended = out, data, ended
+        #: {folder of a run: number of its trial}
+        self._trial_of: dict[Path, int] = {}
+        #: {number of a trial that is under way: records of the runs that have ended}
+        self._records: dict[int, list[Record]] = {}
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return [self._read_candidate(trial) for trial in self.study.trials]
+
+    def resume(self) -> list[Job]:
+        """Tell the trials that have ended, and return the jobs of those that were under way."""
+        jobs: list[Job] = []
+        for trial in self.study.trials:
+            if trial.state == TrialState.RUNNING:
+                jobs += self._plan(trial.number, trial.params)
+            else:
+                self.ended(self._read_candidate(trial))
+        for job in jobs:
+            check_free(job.folder)  # a process that lost its parent may still be saving its state
+        return jobs
+
+    def begin(self, trials: int) -> list[Job]:
+        """Begin the next trial and return its jobs; none when there are as many trials as asked for."""
+        while len(known := self.study.trials) < trials:
+            chosen = propose(known, self.space, self.seed)
+            try:
+                self.search.configure(chosen)
+            except ConfigError as error:  # settings that are wrong together, though not one by one
+                number = add_trial(self.study, self.space, chosen, str(error))
+                self.ended(self._read_candidate(self.study.trials[number]))
+                continue
+            return self._plan(add_trial(self.study, self.space, chosen), chosen)
+        return []
+
+    def _plan(self, number: int, chosen: dict[str, Any]) -> list[Job]:
+        jobs = [
+            Job(self.search.configure(chosen, seed), self.out / f"trial-{number}-{seed}") for seed in self.search.seeds
+        ]
+        self._trial_of |= {job.folder: number for job in jobs}
+        self._records[number] = []
+        return jobs
+
+    def overhear(self, watch: Watch) -> Watch:
+        """Return a function that passes events on, and ends a trial when its last run has ended."""
+
+        def hear(job: Job, event: Event) -> None:
+            watch(job, event)
+            if isinstance(event, Failure):
+                self._take(job, leave_failure(job, event, self.data))
+            elif isinstance(event, Record):
+                self._take(job, event)
+
+        return hear
+
+    def _take(self, job: Job, record: Record) -> None:
+        number = self._trial_of[job.folder]
+        self._records[number].append(record)
+        if len(self._records[number]) == len(self.search.seeds):
+            records = sorted(self._records.pop(number), key=lambda record: record.seed)
+            score, error = score_records(records, len(self.search.seeds))
+            end_trial(self.study, number, score)
+            self.ended(Candidate(number, self.study.trials[number].params, records, score, error))
+
+    def _read_candidate(self, trial: FrozenTrial) -> Candidate:
+        """Return a trial with the records that its runs left, as far as they are still there."""
+        folders = [self.out / f"trial-{trial.number}-{seed}" for seed in self.search.seeds]
+        with reraise_as(FolderError):
+            records = [load_record(folder) for folder in folders if (folder / RECORD).exists()]
+        if trial.state == TrialState.COMPLETE:
+            return Candidate(trial.number, trial.params, records, trial.value)
+        error = trial.user_attrs.get("error") or score_records(records, len(folders))[1]
+        return Candidate(trial.number, trial.params, records, None, error)

@@ -1,0 +1,159 @@
+"""`sfao tune` as a user types it: killed, interrupted, gone on with."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from sfao.cli.app import app
+from tests.integration.test_compare_cli import children, finish, start, wait_for
+
+SMALL = [f"--set={setting}" for setting in ("fraction=0.5", "epochs=8", "tasks=2")]
+STUDY = ["--method", "ewc", *SMALL, "--trials", "3", "--seeds", "1", "--workers", "1"]
+
+
+def tune(*arguments):
+    return start(*STUDY, *arguments, command="tune")
+
+
+def sfao(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def results(out):
+    """What must not depend on how often a study was interrupted."""
+    trials = json.loads((out / "trials.json").read_text())["trials"]
+    records = [json.loads(path.read_text()) for path in sorted(out.glob("trial-*/record.json"))]
+    return [(each["settings"], each["score"]) for each in trials], [each["weights_sha256"] for each in records]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """A study that nothing disturbs."""
+    out = tmp_path_factory.mktemp("reference") / "study"
+    code, text, error = finish(tune("--out", out))
+    assert code == 0, error
+    return out, text, error
+
+
+def test_it_ends_in_a_table_the_best_settings_and_the_paths_of_what_it_wrote(reference):
+    out, text, error = reference
+    lines = text.splitlines()
+    assert lines[1].split() == ["trial", "strength", "accuracy", "forgetting", "just", "learnt"]
+    assert [line.split()[0] for line in lines[3:6]] == ["0", "1", "2"]
+    assert sum(line.rstrip().endswith("best") for line in lines) == 1
+    assert "Measured on 20 % of the training images, held out of training; test images play no part." in text
+    assert lines[-3:] == [str(out / name) for name in ("trials.json", "trials.md", "best.yaml")]
+    assert error.splitlines()[0] == (
+        "choosing options.strength=10:1000000:log of ewc on split-mnist-5k: 3 trials of 1 seed, "
+        "measured on 20 % of the training images, never on test images"
+    )
+    assert [line.split(":")[0] for line in error.splitlines()[1:]] == ["trial 0", "trial 1", "trial 2"]
+    (best,) = [line for line in lines if line.startswith("best: ")]
+    summary = json.loads((out / "trials.json").read_text())
+    assert best == f"best: {summary['set']}"
+    assert summary["set"].startswith("--set fraction=0.5 --set epochs=8 --set tasks=2 --set options.strength=")
+
+
+def test_an_ended_study_is_only_shown_and_its_best_file_makes_a_run(reference, tmp_path):
+    out, _, _ = reference
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/*")}
+    done = sfao("tune", "split-mnist-5k", *STUDY, "--out", out, "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    summary = json.loads(done.stdout)
+    assert summary == json.loads((out / "trials.json").read_text())
+    assert {path: path.stat().st_mtime_ns for path in out.glob("*/*")} == before
+    arguments = ["--config", out / "best.yaml", "--set", "fraction=0.1", "--set", "epochs=1"]
+    ran = sfao("run", "split-mnist-5k", "--method", "ewc", *arguments, "--out", tmp_path / "run")
+    assert ran.exit_code == 0, ran.stderr
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["options"]["strength"] == summary["best"]["settings"]["options.strength"]
+    assert (config["evaluate"], config["validation"]) == ("test", 0)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
+def test_killed_then_interrupted_then_gone_on_with_it_is_the_same_study(reference, tmp_path):
+    out = tmp_path / "study"
+    process = tune("--out", out)
+    wait_for((out / "trial-0-0" / "steps.jsonl").exists)
+    workers = children(process)
+    process.kill()
+    process.communicate(timeout=60)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    assert not (out / "trials.json").exists()
+
+    process = tune("--out", out)
+    wait_for((out / "trial-1-0" / "steps.jsonl").exists)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them at once
+    code, text, error = finish(process)
+    assert (code, text) == (130, "")
+    assert error.splitlines()[-1] == "sfao: interrupted; the study is saved, the same command goes on with it"
+    assert "Traceback" not in error
+
+    code, text, error = finish(tune("--out", out, "--quiet"))
+    assert (code, text, error) == (0, "", "")
+    assert results(out) == results(reference[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "si"], "`method` is ewc there and si here"),
+        (["--search", "options.strength=1:10"], "options.strength=10:1000000:log there and options.strength=1:10 here"),
+        (["--set", "epochs=2"], "`settings` is epochs=8 there and epochs=2 here"),
+    ],
+)
+def test_another_study_in_the_same_folder_is_refused_and_nothing_is_lost(reference, arguments, message):
+    out, _, _ = reference
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    done = sfao("tune", "split-mnist-5k", *STUDY, *arguments, "--out", out, "--quiet")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trials", "0"], "`trials` must be a whole number of at least 1, got 0"),
+        (["--method", "sgd"], "`method` must have something to choose, got sgd: it has no options to choose"),
+        (["--method", "sfaoo"], "(did you mean 'sfao'?)"),
+        (["--search", "options.acept_above=0:1"], "(did you mean 'accept_above'?)"),
+        (["--search", "options.accept_above=1:0"], "must go from a lower to a higher number, got 1:0"),
+        (["--search", "options.accept_above=0:3"], "`accept_above` must be in [-1, 1], got 3"),
+        (["--search", "options.accept_above"], "`--search` must be name=low:high"),
+        (["--validation", "0"], "`validation` must be above 0, got 0"),
+        (["--validation", "0.001"], "`validation` must hold out some"),
+        (["--set", "evaluate=test"], "never chosen on test data, got 'test'"),
+    ],
+)
+def test_bad_input_is_told_in_a_line_and_writes_nothing(arguments, message, tmp_path):
+    done = sfao("tune", "split-mnist-5k", "--method", "sfao", *arguments, "--out", tmp_path / "study", "--quiet")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_trial_ends_well_it_says_so(tmp_path):
+    arguments = [
+        "--method",
+        "sgd",
+        "--set",
+        "fraction=0.1",
+        "--search",
+        "lr=1e29:1e30",
+        "--trials",
+        "1",
+        "--seeds",
+        "1",
+    ]
+    done = sfao("tune", "split-mnist-5k", *arguments, "--out", tmp_path / "study")
+    assert done.exit_code == 1
+    assert "sfao: none of 1 trials ended well; trial 0: seed 0 diverged: " in done.stderr
+    assert not (tmp_path / "study" / "best.yaml").exists()
