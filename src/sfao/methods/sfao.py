@@ -16,7 +16,7 @@ from sfao.gating.options import DEFAULTS, OPTIONS_OF, check_options, choose_memo
 from sfao.gating.storage import STORAGE_OPTIONS
 from sfao.methods.gated_method import GatedMethod
 from sfao.methods.method import MethodOptions, Training
-from sfao.methods.search_range import Choice, Range, SearchSpace
+from sfao.methods.search_range import Range, SearchSpace
 from sfao.methods.task_view import TaskView
 from sfao.optim._consolidation.batches import check_arguments, choose_unit
 from sfao.optim._consolidation.inputs import EXAMPLES
@@ -89,7 +89,7 @@ class SFAOMethod(GatedMethod):
     name = "sfao"
     Options = SFAOOptions
     options: SFAOOptions
-    search_space: ClassVar[SearchSpace] = {"accept_above": Range(0, 1), "target": Choice(("loss", "logit"))}
+    search_space: ClassVar[SearchSpace] = {"keep": Range(0.3, 0.9), "tolerance": Range(0.05, 0.5, log=True)}
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
@@ -101,13 +101,14 @@ class SFAOMethod(GatedMethod):
         return SFAO(layer_groups(self.model), **self.descent(), seed=self.training.seed, **gate)
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
+        stores_directions = "directions" in MEMORIES[self.options.memory]
+        of_directions = {"target": self.options.target, "per": self.options.per} if stores_directions else {}
         self.optimizer.consolidate(
             TaskView(self.model, task.outputs),
             self._choose_batches(task, generator),
             cross_entropy,
-            target=self.options.target,
-            per=self.options.per,
             limit=self.options.limit,
+            **of_directions,
         )
         self.first_decisions = self.first_decisions or self.decisions
 
