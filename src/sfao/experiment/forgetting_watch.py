@@ -19,6 +19,12 @@ FEWEST_INTERVALS = 3
 SMALLEST_RISK = 1e-4
 
 
+def predict_interference(method: Method) -> float:
+    """Return learning rate times interference risk of the last step; 0 where the risk is rounding."""
+    risk, length = method.measure_risk()
+    return float(method.optimizer.param_groups[0]["lr"] * risk) if risk > SMALLEST_RISK * length else 0.0
+
+
 @dataclass(frozen=True)
 class Rise:
     """A rise that is too sharp: the reason in words, and its numbers."""
@@ -118,9 +124,7 @@ class PredictedForgetting(ForgettingWatch):
         self._sum = 0.0
 
     def see_step(self) -> None:
-        risk, length = self._method.measure_risk()
-        if risk > SMALLEST_RISK * length:
-            self._sum += self._method.optimizer.param_groups[0]["lr"] * risk
+        self._sum += predict_interference(self._method)
 
     def find_rise(self) -> Rise | None:
         found, before = self._sum, self._intervals
