@@ -45,6 +45,17 @@ def test_it_proposes_an_order_and_runs_it_beside_the_others(tmp_path):
     assert "`lr` is 0.01, here 0.5" in refused.stderr
 
 
+def test_a_gate_that_lets_nothing_through_leaves_the_order_as_it_is(tmp_path):
+    command = ["curriculum", "split-mnist-5k", "--method", "ogd", "--seeds", "1", *SMALL, "--set", "tasks=2"]
+    done = sfao(*command, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert "Every order costs the same" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == ["benchmark", "reversed"]
+    summary = json.loads((tmp_path / "out" / "curriculum.json").read_text())
+    assert summary["results"][1]["accuracy"] == summary["results"][0]["accuracy"]
+    assert summary["results"][1]["test"] is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -107,8 +107,15 @@ def make_order_table(title: str, results: Sequence[OrderResult]) -> Table[OrderR
         [
             "interference: summed over all pairs, each in the order learnt; difference: of the accuracy to that of the "
             "benchmark's order; p: two-sided paired t-test over the same seeds.",
+            *_note_equal_costs(results),
         ],
     )
+
+
+def _note_equal_costs(results: Sequence[OrderResult]) -> list[str]:
+    if len({result.cost for result in results}) > 1:
+        return []
+    return ["Every order costs the same, because the gate let nothing through: the benchmark's own is proposed."]
 
 
 def _share(title: str, value: Callable[[TaskDifficulty], float]) -> Column[TaskDifficulty]:
