@@ -167,3 +167,17 @@ def test_settings_of_before_are_completed_and_strange_ones_left_alone():
     before = {**now, "momentum_form": "ema", "options": {k: v for k, v in now["options"].items() if k != "rule"}}
     assert complete_settings(before) == now
     assert complete_settings({"method": "unheard-of"}) == {"method": "unheard-of"}
+
+
+@pytest.mark.parametrize("name", ["order", "task_order"])
+def test_the_order_of_the_tasks_has_two_names(name):
+    given = configure("split-mnist-5k", "sgd", settings={name: [4, 2, 0, 1, 3]})
+    assert given == configure("split-mnist-5k", "sgd", settings={"order": [4, 2, 0, 1, 3]})
+    assert "task_order" not in given.model_dump()
+
+
+def test_an_order_that_is_given_twice_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"`task_order` is another name for `order`; give one of them, got 'random' too"
+    ):
+        configure("split-mnist-5k", "sgd", settings={"order": "random", "task_order": [1, 0]})

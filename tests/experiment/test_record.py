@@ -51,6 +51,8 @@ def test_a_record_from_before_there_was_a_date_is_read(folder, tmp_path):
         ({"accuracy_matrix": 5}, "`accuracy_matrix`: "),
         ({"accuracy_matrix": []}, "`matrix`"),
         ({"seed": "many"}, "`seed`: "),
+        ({"order": [0, 0]}, "`order` must name each task once, got [0, 0]"),
+        ({"rollbacks": [{"task": 1}]}, "`rollbacks` must tell `step` as int, got None"),
         ({"status": "dancing"}, "`status` must be one of done, diverged, failed, got 'dancing'"),
         ({"data": {"name": "mnist", "train": "all"}}, "`data.train` must be of type int, got 'all'"),
         ({"finished": "yesterday"}, "yesterday"),

@@ -242,6 +242,16 @@ def test_validation_is_evaluated_when_asked(tmp_path):
     assert one.accuracy_matrix != other.accuracy_matrix
 
 
+def test_tasks_in_another_order_are_told_by_number_and_name(tmp_path):
+    plain = execute(config(tasks=5), tmp_path / "plain")
+    moved = execute(config(tasks=5, order=[4, 2, 0, 1, 3]), tmp_path / "moved")
+    assert (plain.order, plain.task_names) == ([0, 1, 2, 3, 4], ["0/1", "2/3", "4/5", "6/7", "8/9"])
+    assert (moved.order, moved.task_names) == ([4, 2, 0, 1, 3], ["8/9", "4/5", "0/1", "2/3", "6/7"])
+    assert [plain.initial_accuracy[place] for place in moved.order] == moved.initial_accuracy
+    best = [max(range(5), key=row.__getitem__) for row in moved.accuracy_matrix]
+    assert best[0] == 0  # the first row is after the first task learnt, which is the first column
+
+
 def test_a_slice_is_learnt_from_and_recorded(tmp_path):
     record = execute(config(fraction=0.1), tmp_path / "run")
     assert record.steps == 2 * 5  # two tasks of five classes, 40 images each

@@ -213,3 +213,18 @@ def test_the_table_fits_80_columns_with_nothing_cut():
 def test_why_there_is_no_p_value_is_said():
     assert "no p for ewc: 1 common seed, a test needs 2." in text([record("sgd", 0, 0.9), record("ewc", 0)])
     assert "(3 pairs)" in text(THREE)
+
+
+def test_rollbacks_have_a_column_where_a_run_had_a_guard():
+    free = {"method": "sgd", "lr": 0.1, "model": {"name": "mlp"}}
+    guarded = {**free, "guard": {"kind": "measured", "rise": 0.05, "every": 50, "rollbacks": 3}}
+    once = [{"task": 1, "from": 9, "to": 5}]
+    records = [record("sgd", seed, config={**free, "seed": seed}) for seed in (0, 1)]
+    assert "rollbacks" not in text(records)
+    records += [record("sgd", seed, config={**guarded, "seed": seed}, rollbacks=once * seed) for seed in (0, 1)]
+    rows = only_group(records).rows
+    assert [row.rollbacks for row in rows] == [None, 0.5]
+    assert "guard.kind=measured" in rows[1].method
+    assert "guard.kind" not in rows[0].method
+    assert "rollbacks" in text(records)
+    assert "| rollbacks |" in as_markdown(compare_records(records))

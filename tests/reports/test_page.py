@@ -15,7 +15,7 @@ from sfao.experiment.record import RECORD
 from sfao.reports.comparison import compare_records
 from sfao.reports.page.settings import describe_seeds, find_differences
 from sfao.reports.runs import load_runs
-from tests.reports.real_runs import HOSTILE, comparison_of_four, edited, hostile_runs, report
+from tests.reports.real_runs import HOSTILE, comparison_of_four, edited, hostile_runs, report, run
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +135,12 @@ def test_what_did_not_end_well_is_marked_with_its_reason(folder, html):
 
 
 def test_every_run_tells_its_configuration_versions_and_weights(folder, html):
-    for run in load_runs([folder]):
-        (details,) = re.findall(rf"<summary><b>{run.name}</b>.*?</details>", html, re.DOTALL)
-        assert run.record.weights_sha256 in details
-        assert f"torch {run.record.versions['torch']}" in details
+    for loaded in load_runs([folder]):
+        (details,) = re.findall(rf"<summary><b>{loaded.name}</b>.*?</details>", html, re.DOTALL)
+        assert loaded.record.weights_sha256 in details
+        assert f"torch {loaded.record.versions['torch']}" in details
         (config,) = re.findall(r"<pre.*?>(.*?)</pre>", details, re.DOTALL)
-        assert yaml.safe_load(unescape(config)) == run.record.config
+        assert yaml.safe_load(unescape(config)) == loaded.record.config
 
 
 def test_differences_are_those_between_variants_and_not_the_seed(folder):
@@ -222,3 +222,17 @@ def test_a_report_takes_the_place_of_the_one_before(folder, tmp_path):
     path = report(folder / "sgd-0", tmp_path)
     assert "ewc" not in path.read_text()
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_rollbacks_and_the_order_of_tasks_are_on_the_page(folder, html, tmp_path):
+    guard = {"guard.kind": "measured", "guard.rise": 0.01, "guard.every": 10, "validation": 0.2, "lr": 0.5}
+    guarded = run(tmp_path / "runs" / "guarded", "sgd", order=[1, 0], **guard)
+    page = report(guarded.parent, tmp_path / "report").read_text()
+    rollbacks = json.loads((guarded / RECORD).read_text())["rollbacks"]
+    first = f"in task 2, from step {rollbacks[0]['from']} to {rollbacks[0]['to']}: forgetting rose from"
+    assert page.count("<dt>Rollback</dt>") == len(rollbacks) > 0
+    assert first in page
+    assert "<dt>Tasks</dt><dd>5-9, 0-4</dd>" in page
+    (cells,) = sortable_tables(page)[1]
+    assert (str(len(rollbacks)), str(len(rollbacks))) in cells
+    assert "rollbacks" not in html

@@ -74,6 +74,7 @@ def test_an_order_moves_whole_tasks(tiny):
     moved = permute(tiny(), order="2,0,1")
     assert [task.name for task in moved] == ["permutation 3", "permutation 1", "permutation 2"]
     assert torch.equal(permutations(moved)[0], permutations(permute(tiny()))[2])
+    assert moved.order == (2, 0, 1)
 
 
 def test_batches_show_the_permuted_pixels(tiny):

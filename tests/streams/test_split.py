@@ -87,6 +87,7 @@ def test_an_order_moves_whole_tasks(tiny, scenario):
         same = plain.tasks[place]
         assert (task.name, task.classes, task.outputs) == (same.name, same.classes, same.outputs)
         assert torch.equal(task.train.labels, same.train.labels)
+    assert (plain.order, moved.order) == ((0, 1, 2, 3, 4), (4, 2, 0, 1, 3))
 
 
 def test_classes_are_shuffled_by_the_seed_only_when_asked(tiny):

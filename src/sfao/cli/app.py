@@ -7,6 +7,7 @@ import typer
 from sfao import __version__
 from sfao.cli.bench import bench
 from sfao.cli.compare import compare
+from sfao.cli.curriculum import curriculum
 from sfao.cli.data import data
 from sfao.cli.demo import demo
 from sfao.cli.estimate import estimate
@@ -40,6 +41,7 @@ app.command()(run)
 app.command()(compare)
 app.command()(sweep)
 app.command()(tune)
+app.command()(curriculum)
 app.command()(report)
 app.command()(reproduce)
 app.command()(estimate)

@@ -135,10 +135,18 @@ def progress_bar(shown: bool) -> "Iterator[Reporter]":
         yield report
 
 
+def _name_task(record: "Record", number: int) -> str:
+    """Return `task 1`, with the name of the task where tasks are not in their own order."""
+    is_moved = record.order != sorted(record.order)
+    return f"task {number + 1}: {record.task_names[number]}" if is_moved else f"task {number + 1}"
+
+
 def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) -> None:
     """Print the notices, the accuracy matrix, the metrics and the folder of a run."""
     from rich.console import Console
     from rich.table import Table
+
+    from sfao.experiment.record import describe_rollback
 
     console = Console()
     for notice in notices:
@@ -147,15 +155,17 @@ def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) ->
         table = Table(title=f"{record.method} on {record.benchmark}, seed {record.seed}: accuracy")
         table.add_column("after")
         for number in range(len(record.accuracy_matrix[0])):
-            table.add_column(f"task {number + 1}", justify="right")
+            table.add_column(_name_task(record, number), justify="right")
         for number, row in enumerate(record.accuracy_matrix):
             cells = [f"[bold]{a:.3f}[/]" if i == number else f"{a:.3f}" for i, a in enumerate(row)]
-            table.add_row(f"task {number + 1}", *cells)
+            table.add_row(_name_task(record, number), *cells)
         console.print(table)
     for name, value in record.metrics.items():
         console.print(f"{name.replace('_', ' '):20} {value:.4f}")
     console.print(f"{'bytes held':20} {record.memory_bytes:,}")
     console.print(f"{'time':20} {record.seconds:.1f} s, {record.step_ms:.2f} ms a step")
+    for rollback in record.rollbacks:
+        console.print(describe_rollback(rollback), highlight=False, markup=False)
     for warning in record.warnings:
         console.print(f"[yellow]warning[/] {warning}", highlight=False)
     console.print(f"{'folder':20} {folder}", highlight=False)

@@ -49,7 +49,7 @@ def fail(message: str, code: int) -> typer.Exit:
 def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors that a user can fix into an exit code and a line; with `debug`, a traceback."""
     from sfao.data.errors import DataError
-    from sfao.experiment.errors import ConfigError, FolderError, Interrupted
+    from sfao.experiment.errors import ConfigError, FolderError, GuardError, Interrupted
     from sfao.reports.errors import ReportError
 
     try:
@@ -64,6 +64,10 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         if debug:
             raise
         raise fail(str(error), BAD_USAGE) from None
+    except GuardError as error:
+        if debug:
+            raise
+        raise fail(str(error), FAILED) from None
     except OSError as error:
         if debug:
             raise

@@ -18,7 +18,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     """Save a state, and keep the one saved before it."""
     latest, previous = folder / LATEST, folder / PREVIOUS
     # Packed first: a full disk is then an OSError that says so, where torch.save hides it behind one of its own.
-    data = _pack(_seal(state))
+    data = pack_state(_seal(state))
     if latest.exists():
         os.replace(latest, previous)
     write_atomically(latest, data)
@@ -61,7 +61,7 @@ def read_checkpoint_data(folder: Path) -> dict[str, Any] | None:
 
 def _seal(state: dict[str, Any]) -> dict[str, Any]:
     """Return the state as bytes beside their digest: torch.load alone does not notice a flipped bit in a tensor."""
-    data = _pack(state)
+    data = pack_state(state)
     return {
         "sha256": sha256(data).hexdigest(),
         "data": state.get("data"),
@@ -69,18 +69,24 @@ def _seal(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _pack(state: dict[str, Any]) -> bytes:
+def pack_state(state: dict[str, Any]) -> bytes:
+    """Return the state as bytes, which no later step changes."""
     packed = io.BytesIO()
     torch.save(state, packed)
     return packed.getvalue()
+
+
+def unpack_state(data: bytes) -> dict[str, Any]:
+    """Return the state that was packed, with its tensors on the CPU."""
+    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    return state
 
 
 def _unseal(sealed: dict[str, Any]) -> dict[str, Any]:
     data = sealed["state"].numpy().tobytes()
     if sha256(data).hexdigest() != sealed["sha256"]:
         raise ValueError("the digest differs")
-    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
-    return state
+    return unpack_state(data)
 
 
 def remove_checkpoints(folder: Path) -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sfao.checks import check_choice, check_names
 from sfao.experiment.errors import ConfigError, reraise_as
+from sfao.experiment.guard_config import GuardConfig
 from sfao.experiment.presets import RECOMMENDED, preset_names, preset_settings
 from sfao.experiment.setting_errors import explain_error
 from sfao.experiment.yaml_lines import repeated_key
@@ -46,6 +47,7 @@ class RunConfig(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63)
     scenario: Literal["domain", "task", "class"] = "domain"
     tasks: int | None = Field(None, ge=1)
+    #: The tasks in another order: their numbers from 0, or `random`. `task_order` is another name for it.
     order: str | list[int] | None = None
     #: The share of every class's training examples that is used.
     fraction: float = Field(1.0, gt=0, le=1)
@@ -59,7 +61,21 @@ class RunConfig(BaseModel):
     batch_size: int = Field(32, ge=1)
     epochs: int = Field(2, ge=1)
     device: str = "cpu"
+    #: Goes back when a task makes the model forget too fast; null: nothing does.
+    guard: GuardConfig | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_task_order(cls, values: Any) -> Any:
+        if "task_order" not in values:
+            return values
+        if values.get("order") is not None:
+            raise ValueError(f"`task_order` is another name for `order`; give one of them, got {values['order']!r} too")
+        return {
+            **{name: value for name, value in values.items() if name != "task_order"},
+            "order": values["task_order"],
+        }
 
     @model_validator(mode="before")
     @classmethod
@@ -75,6 +91,20 @@ class RunConfig(BaseModel):
         check_choice("method", self.method, tuple(METHODS))
         if self.evaluate == "validation" and self.validation == 0:
             raise ValueError("`evaluate: validation` needs examples held out: `validation` must be above 0, got 0")
+        return self
+
+    @model_validator(mode="after")
+    def _check_guard(self) -> "RunConfig":
+        if self.guard is None:
+            return self
+        method, kind = METHODS[self.method], self.guard.kind
+        if method.revisits:
+            raise ValueError(f"`guard` must be left out with {method.name}, which trains on all past tasks")
+        if kind == "measured" and self.validation == 0:
+            raise ValueError("`guard.kind: measured` needs examples held out: `validation` must be above 0, got 0")
+        if kind == "predicted" and not method.is_gated:
+            gated = ", ".join(name for name, known in METHODS.items() if known.is_gated)
+            raise ValueError(f"`guard.kind: predicted` needs a method with a gate, one of {gated}, got {method.name!r}")
         return self
 
     @property
@@ -124,7 +154,8 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
     try:
         config = RunConfig(**values)
     except ValidationError as error:
-        raise ConfigError(explain_error(error, values, file, (), tuple(RunConfig.model_fields))) from error
+        known = (*RunConfig.model_fields, *GuardConfig.model_fields)
+        raise ConfigError(explain_error(error, values, file, (), known)) from error
     try:
         options = config.method_options
     except ValidationError as error:

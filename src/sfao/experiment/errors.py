@@ -16,6 +16,18 @@ class Diverged(Exception):  # noqa: N818, it names what happened
     """Losses or outputs are no longer finite numbers."""
 
 
+class SharpForgetting(Exception):  # noqa: N818, it names what happened
+    """Forgetting rose too sharply: the guard goes back."""
+
+    def __init__(self, reason: str, values: dict[str, float]) -> None:
+        super().__init__(reason)
+        self.values = values
+
+
+class GuardError(RuntimeError):
+    """A guard that should go back and cannot: the run fails, exit code 1."""
+
+
 class Interrupted(Exception):  # noqa: N818, it is no error
     """The run was asked to stop, and its state is saved: exit code 130."""
 

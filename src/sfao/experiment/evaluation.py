@@ -1,24 +1,26 @@
 """Accuracy on every task of a stream."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
 from sfao.experiment.errors import Diverged
 from sfao.streams.labelled_images import LabelledImages
-from sfao.streams.stream import Stream, Task
+from sfao.streams.stream import Task
 
 BATCH = 1000
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, stream: Stream, on: str, device: torch.device) -> list[float]:
-    """Return the accuracy on the `test` or `validation` part of every task, future tasks included.
+def evaluate(model: nn.Module, tasks: Iterable[Task], on: str, device: torch.device) -> list[float]:
+    """Return the accuracy on the `test` or `validation` part of every task.
 
     Raises Diverged when an output is not finite, because argmax would return a class nevertheless.
     """
     was_training = model.training
     model.eval()
-    found = [_measure_accuracy(model, task, _choose_images(task, on), device) for task in stream]
+    found = [_measure_accuracy(model, task, _choose_images(task, on), device) for task in tasks]
     model.train(was_training)
     return found
 

@@ -31,10 +31,16 @@ class Record:
     method: str
     seed: int
     status: str
+    #: The task that each row and each column of the matrix is of, in the order learnt: its number in the benchmark,
+    #: from 0, and its name. Empty in records of older versions.
+    order: list[int] = field(default_factory=list)
+    task_names: list[str] = field(default_factory=list)
     accuracy_matrix: list[list[float]] = field(default_factory=list)
     initial_accuracy: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     decisions: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The times that the guard went back: {task, step, from, to, reason, values, tightened}.
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
     memory_bytes: int = 0
     #: Stored directions in the layer that holds most; 0 for methods that store none.
     directions: int = 0
@@ -59,6 +65,8 @@ class Record:
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 #: Required fields of `data`, where it is not empty.
 _DATA = {"name": str, "train": int, "test": int, "complete": bool}
+#: Required fields of every rollback.
+_ROLLBACK = {"task": int, "step": int, "from": int, "to": int, "reason": str, "values": dict, "tightened": str}
 #: Counts and times.
 _AMOUNTS = ("memory_bytes", "directions", "parameters", "seconds", "step_ms", "steps")
 #: Settings that other modules read from `config`, whichever version wrote it.
@@ -107,8 +115,18 @@ def _check(record: Record) -> None:
     for name, kinds in _SETTINGS.items():
         if name in record.config and not isinstance(record.config[name], kinds):
             raise ValueError(f"`config.{name}` must be a setting of a run, got {record.config[name]!r}")
+    if record.order and sorted(record.order) != list(range(len(record.order))):
+        raise ValueError(f"`order` must name each task once, got {record.order}")
+    for rollback in record.rollbacks:
+        _check_rollback(rollback)
     if record.status == "done":
         _check_metrics(record)
+
+
+def _check_rollback(rollback: dict[str, Any]) -> None:
+    for name, kind in _ROLLBACK.items():
+        if not isinstance(rollback.get(name), kind):
+            raise ValueError(f"`rollbacks` must tell `{name}` as {kind.__name__}, got {rollback.get(name)!r}")
 
 
 def _check_metrics(record: Record) -> None:
@@ -116,6 +134,14 @@ def _check_metrics(record: Record) -> None:
         told = record.metrics.get(name)
         if not isclose(nan if told is None else told, value, abs_tol=1e-9):
             raise ValueError(f"`metrics.{name}` must be that of the accuracy matrix, {value}, got {told}")
+
+
+def describe_rollback(rollback: dict[str, Any]) -> str:
+    """Return one rollback of a record in words."""
+    return (
+        f"rollback in task {rollback['task'] + 1}, from step {rollback['from']} to {rollback['to']}: "
+        f"{rollback['reason']}; {rollback['tightened']}"
+    )
 
 
 def timestamp() -> str:

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -13,11 +14,14 @@ from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save
 from sfao.experiment.config import RunConfig
 from sfao.experiment.device import usable_device
 from sfao.experiment.epoch_batches import epoch_batches, steps_per_epoch
-from sfao.experiment.errors import Diverged, Interrupted
+from sfao.experiment.errors import Diverged, Interrupted, SharpForgetting
 from sfao.experiment.evaluation import evaluate
 from sfao.experiment.folder import check_same_data
+from sfao.experiment.guard import make_guard
+from sfao.experiment.position import Position
 from sfao.experiment.randomness import seed_generators
 from sfao.experiment.record import Record, describe_dataset, timestamp, versions, weights_digest
+from sfao.experiment.snapshot import restore_snapshot, take_snapshot
 from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
 from sfao.metrics import summary
@@ -25,6 +29,7 @@ from sfao.models import build_model
 from sfao.optim._gate_path import NonFiniteGradient
 from sfao.streams.seeding import make_generator
 from sfao.streams.slicing import slice_dataset
+from sfao.streams.stream import Task
 from sfao.streams.suite import make_stream
 
 TELEMETRY_EVERY = 20
@@ -33,22 +38,6 @@ CHECKPOINT_SECONDS = 20.0
 CHECKPOINT_SHARE = 0.1
 #: A method that holds more bytes is not saved: packing takes several times as much, and two checkpoints are kept.
 CHECKPOINT_BYTES = 2**30
-
-
-@dataclass
-class Position:
-    """The progress of a run; with the states of model and method, all that a checkpoint needs."""
-
-    task: int = 0
-    epoch: int = 0
-    batch: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-    stepping: float = 0.0
-    telemetry: int = 0
-    matrix: list[list[float]] = field(default_factory=list)
-    initial: list[float] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -94,6 +83,7 @@ class Run:
         self.model = model.to(self.device)
         self.method = METHODS[config.method](self.model, config.training, config.method_options)
         self.position = Position()
+        self._guard = make_guard(config.guard, self.model, self.method, self.stream, self.device)
 
     # -- Learning --------------------------------------------------------------------------------------
 
@@ -122,39 +112,57 @@ class Run:
             return self._finish("diverged", self._decisions_in_the_end(), str(error))
 
     def _learn_task(self, report: Report, stopping: Callable[[], bool]) -> None:
+        number, task = self.position.task, self.stream.tasks[self.position.task]
+        taught = list(self.stream.tasks[: number + 1]) if self.method.revisits else [task]
+        if self.position.epoch == 0 and self.position.batch == 0:
+            self.method.begin_task(number, task)
+            if self._guard is not None:
+                self._guard.begin_task(number)
+                self._keep_point()
+        while self.position.epoch < self.config.epochs:
+            try:
+                self._learn_epoch(taught, report, stopping)
+            except (SharpForgetting, Diverged, NonFiniteGradient) as error:
+                if self._guard is None or not self._guard.is_watching:
+                    raise
+                self._go_back(self._guard.go_back(), error)
+        row = self._accuracies()  # first, because it detects a model that the last step broke
+        if self._guard is not None:
+            self._guard.end_task()
+            self.method.relax()
+        self.method.end_task(number, task, make_generator(self.config.seed, f"end of stream task {number}"))
+        self.position.matrix.append(row)
+        self.position.task, self.position.epoch = number + 1, 0
+        self._save()
+
+    def _learn_epoch(self, taught: list[Task], report: Report, stopping: Callable[[], bool]) -> None:
+        """Make the steps of an epoch that are left; raise SharpForgetting where the guard finds it."""
         at, config = self.position, self.config
-        task = self.stream.tasks[at.task]
-        taught = list(self.stream.tasks[: at.task + 1]) if self.method.revisits else [task]
-        if at.epoch == 0 and at.batch == 0:
-            self.method.begin_task(at.task, task)
-        while at.epoch < config.epochs:
-            label = f"stream task {at.task}, epoch {at.epoch}"
-            batches = epoch_batches(taught, config.batch_size, config.seed, label, self.device, at.batch)
-            began, first = time.monotonic(), at.steps
-            self.model.train()
-            loss = None  # a run stopped after the last batch of an epoch resumes with none
+        label = f"stream task {at.task}, epoch {at.epoch}"
+        batches = epoch_batches(taught, config.batch_size, config.seed, label, self.device, at.batch)
+        began, first = time.monotonic(), at.steps
+        self.model.train()
+        loss = None  # a run stopped after the last batch of an epoch resumes with none
+        try:
             for inputs, targets, outputs in batches:
                 loss = self.method.step(inputs, targets, outputs)
                 at.steps += 1
                 at.batch += 1
                 if at.steps % TELEMETRY_EVERY == 0:
                     self._tell(loss, report, (at.steps - first) / (time.monotonic() - began))
+                self._watch_forgetting(loss, steps_per_epoch(taught, config.batch_size))
                 stop = stopping()
                 if stop or time.monotonic() - self._saved > self._interval:
                     at.stepping += time.monotonic() - began
                     self._save()
+                    began, first = time.monotonic(), at.steps
                     if stop:
                         raise Interrupted
-                    began, first = time.monotonic(), at.steps
             if loss is not None:
                 self._check_finite(loss)
+        finally:
             at.stepping += time.monotonic() - began
-            at.epoch, at.batch = at.epoch + 1, 0
-        row = self._accuracies()  # first, because it detects a model that the last step broke
-        self.method.end_task(at.task, task, make_generator(config.seed, f"end of stream task {at.task}"))
-        at.matrix.append(row)
-        at.task, at.epoch = at.task + 1, 0
-        self._save()
+        at.epoch, at.batch = at.epoch + 1, 0
 
     def _accuracies(self) -> list[float]:
         return evaluate(self.model, self.stream, self.config.evaluate, self.device)
@@ -189,23 +197,49 @@ class Run:
         taught = [tasks[: n + 1] if self.method.revisits else [task] for n, task in enumerate(tasks)]
         return self.config.epochs * sum(steps_per_epoch(each, self.config.batch_size) for each in taught)
 
+    # -- Going back ------------------------------------------------------------------------------------------
+
+    def _watch_forgetting(self, loss: Tensor, steps: int) -> None:
+        """Let the guard look at the step just made, of so many in an epoch, and keep the state where it is good."""
+        at, guard = self.position, self._guard
+        if guard is not None and guard.see_step(at.epoch * steps + at.batch, self.config.epochs * steps):
+            self._check_finite(loss)
+            self._keep_point()
+
+    def _keep_point(self) -> None:
+        if self._guard is not None and self._guard.is_watching:
+            self._guard.keep(self._make_state())
+
+    def _go_back(self, point: dict[str, Any], error: Exception) -> None:
+        """Go back to the last good point of this task, and learn more carefully from there on."""
+        left = self.position
+        self.position = at = restore_snapshot(point, self.method, self._generators)
+        at.add_rollback(left, error, self.method.tighten())
+        self._telemetry.cut(at.telemetry)
+        self._keep_point()  # again, as tightened: going back there once more must tighten further
+        if self._guard is not None and not self._guard.is_watching:
+            at.warnings.append(f"guard: task {at.task + 1} used its last rollback; unguarded from step {at.steps} on")
+
     # -- Stopping and resuming ---------------------------------------------------------------------------
+
+    def _make_state(self) -> dict[str, Any] | None:
+        """Return the state of the run, or None if it is too large to be kept."""
+        if self.method.memory_bytes > CHECKPOINT_BYTES:
+            return None
+        self.position.telemetry = self._telemetry.flush()
+        return take_snapshot(self.position, self.method, self._generators)
 
     def _save(self) -> None:
         """Save a checkpoint, unless the state is too large for one: resuming then starts from the last that was not."""
-        if self.method.memory_bytes > CHECKPOINT_BYTES:
-            return
         now = time.monotonic()
         self.position.seconds += now - self._started
         self._started = now
-        self.position.telemetry = self._telemetry.flush()
-        state = {
-            "position": asdict(self.position),
-            "model": self.model.state_dict(),
-            "method": self.method.state_dict(),
-            "generators": [generator.get_state() for generator in self._generators],
-            "data": describe_dataset(self.dataset),
-        }
+        state = self._make_state()
+        if state is None:
+            return
+        state["data"] = describe_dataset(self.dataset)
+        if self._guard is not None:
+            state["guard"] = self._guard.state_dict()
         save_checkpoint(self.folder, state)
         self._saved = time.monotonic()
         self._interval = max(self.checkpoint_seconds, (self._saved - now) / CHECKPOINT_SHARE)
@@ -216,11 +250,9 @@ class Run:
             return
         if loaded.state:
             check_same_data(self.folder, loaded.state["data"], describe_dataset(self.dataset))
-            self.position = Position(**loaded.state["position"])
-            self.model.load_state_dict(loaded.state["model"])
-            self.method.load_state_dict(loaded.state["method"])
-            for generator, state in zip(self._generators, loaded.state["generators"], strict=True):
-                generator.set_state(state)
+            self.position = restore_snapshot(loaded.state, self.method, self._generators)
+            if self._guard is not None:
+                self._guard.load_state_dict(loaded.state["guard"])
         if loaded.notice:
             self.position.warnings.append(loaded.notice)
 
@@ -241,15 +273,18 @@ class Run:
             method=config.method,
             seed=config.seed,
             status=status,
+            order=list(self.stream.order),
+            task_names=[task.name for task in self.stream],
             accuracy_matrix=at.matrix,
             initial_accuracy=at.initial,
             metrics=summary(at.matrix, at.initial) if finished else {},
             decisions=decisions,
+            rollbacks=at.rollbacks,
             memory_bytes=self.method.memory_bytes,
             directions=self.method.directions,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             seconds=at.seconds + time.monotonic() - self._started,
-            step_ms=1e3 * at.stepping / max(at.steps, 1),
+            step_ms=1e3 * at.stepping / max(at.steps_made, 1),
             steps=at.steps,
             weights_sha256=weights_digest(self.model),
             warnings=at.warnings,

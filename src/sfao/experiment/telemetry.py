@@ -1,4 +1,4 @@
-"""steps.jsonl: one line every few steps; a resumed run cuts off the lines of steps it will repeat."""
+"""steps.jsonl: one line every few steps; a run that resumes or goes back cuts off the lines of steps it will repeat."""
 
 import json
 from pathlib import Path
@@ -15,10 +15,15 @@ class Telemetry:
     def __init__(self, folder: Path, length: int) -> None:
         self._path = folder / STEPS
         self._path.touch()
+        self._lines: list[str] = []
+        self.cut(length)
+
+    def cut(self, length: int) -> None:
+        """Drop what is not flushed, and what the file holds beyond this length."""
+        self._lines = []
         with open(self._path, "r+b") as file:
             # Whole lines only, and never beyond the end: truncating a shorter file would pad it with zeros.
             file.truncate(file.read(length).rfind(b"\n") + 1)
-        self._lines: list[str] = []
 
     def add(self, **values: Any) -> None:
         self._lines.append(json.dumps(values) + "\n")

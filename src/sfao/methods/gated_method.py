@@ -1,11 +1,16 @@
 """The common part of the methods on SFAO's gate: they report its memory and its decisions."""
 
+from typing import ClassVar
+
+import torch
+
 from sfao.methods.method import Method
 from sfao.optim.sfao import SFAO
 
 
 class GatedMethod(Method):
     optimizer: SFAO
+    is_gated: ClassVar[bool] = True
 
     @property
     def memory_bytes(self) -> int:
@@ -26,3 +31,7 @@ class GatedMethod(Method):
         return {
             layer: {name: values[layer] for name, values in looks.items() if layer in values} for layer in looks["kept"]
         }
+
+    def measure_risk(self) -> tuple[float, float]:
+        lengths = [parameter.grad.norm() for parameter in self.model.parameters() if parameter.grad is not None]
+        return self.optimizer.risk(), float(torch.stack(lengths).norm())

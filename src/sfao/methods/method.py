@@ -49,6 +49,8 @@ class Method:
     search_space: ClassVar[SearchSpace] = {}
     #: True if every task is trained together with all tasks before it.
     revisits: ClassVar[bool] = False
+    #: True if a gate changes its updates, which `looks` and `measure_risk` then tell of.
+    is_gated: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         self.model = model
@@ -81,6 +83,20 @@ class Method:
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         """Store what later tasks need of task `number`, which has just been learnt."""
         self.optimizer.drop_momentum()
+
+    def tighten(self) -> str:
+        """Learn more carefully until `relax`, after a rollback; return what has changed, in words."""
+        old = self.optimizer.param_groups[0]["lr"]
+        self._set_rate(old / 2)
+        return f"lr {old:g} -> {old / 2:g}"
+
+    def relax(self) -> None:
+        """Learn as configured again: the task is over."""
+        self._set_rate(self.training.lr)
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
     # -- What methods share --------------------------------------------------------------------------------
 
@@ -116,6 +132,10 @@ class Method:
     def looks(self) -> dict[str, dict[str, float]]:
         """{layer: {cosine, kept}} of the last step, of methods that gate; empty for the others."""
         return {}
+
+    def measure_risk(self) -> tuple[float, float]:
+        """Return the interference risk of the last update and its length, of methods that gate."""
+        raise NotImplementedError
 
     def concerns(self) -> list[str]:
         """Return one line per problem that a reader of the results should know, such as a penalty that never acted."""

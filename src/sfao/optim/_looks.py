@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
+import torch
+
 from sfao.gating.decision import Decision
 from sfao.optim._gate_path import Path, Report
 from sfao.optim._host_path import LayerGradient, find_finite_gradients
@@ -47,9 +49,10 @@ class Looks:
         return sum(layer.memory.products.bytes for layer in self.layers)
 
     def risk(self) -> float:
-        """Return the interference risk R(u; B) of the last gated update u: the most it points against a direction.
+        """Return the interference risk of the last gated update u: the most it points against a direction, R(u; B).
 
-        With momentum the step taken is another. Read from `.grad`: call this after step() and before zero_grad().
+        For a layer that remembers its inputs, by how much u changes its outputs for them, relative to what they are:
+        times the learning rate, that is the drift of one step. With momentum the step taken is another. Read from `.grad`: call this after step() and before zero_grad().
         """
         self._path.report()
         with self._exactly():
@@ -64,12 +67,25 @@ class Looks:
 
 def measure_risk(layers: Sequence[Layer]) -> float:
     """Return the most that the updates of these layers point against a remembered unit direction."""
+    found = [(layer, update) for layer, update in _find_updates(layers, "risk()") if update.norm > 0]
     risks = [
         layer.memory.products.risk(update.matrices()) * update.norm / update.working_norm
-        for layer, update in _find_updates(layers, "risk()")
-        if len(layer.memory) and update.norm > 0
+        for layer, update in found
+        if len(layer.memory)
     ]
-    return max([0.0, *risks])
+    return max([0.0, *risks, *(measure_drift_rate(layer, update) for layer, update in found)])
+
+
+def measure_drift_rate(layer: Layer, update: LayerGradient) -> float:
+    """Return by how much an update changes the layer's outputs for past inputs, relative to what they are."""
+    matrices, first, rates = update.matrices(), 0, [0.0]
+    for space in layer.spaces:
+        of_space = matrices[first : first + len(space.layout.columns)]
+        first += len(space.layout.columns)
+        if not space.is_empty:
+            change = space.answer([None if matrix is None else matrix.float() for matrix in of_space])
+            rates.append(float(change.norm() / space.answers.norm().clamp_min(torch.finfo(torch.float32).tiny)))
+    return max(rates) * update.norm / update.working_norm
 
 
 def measure_kept(layers: Sequence[Layer], report: Report) -> dict[str, float]:

@@ -35,6 +35,8 @@ class Row:
     test: PairedTest | None
     #: The number of runs that did not end well, in words.
     trouble: str
+    #: Rollbacks of a run, on average; None where there was no guard.
+    rollbacks: float | None = None
 
     @property
     def is_bound(self) -> bool:
@@ -144,7 +146,7 @@ def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
         settings = [flatten_settings(complete_settings(record.config)) for record in own]
         varying = sorted(name for name in set().union(*settings) if len({s.get(name) for s in settings}) > 1)
         for record, values in zip(own, settings, strict=True):
-            label = ", ".join(f"{name}={values.get(name)}" for name in varying)
+            label = ", ".join(f"{name}={values[name]}" for name in varying if name in values)
             named.setdefault(f"{method} ({label})" if label else method, []).append(record)
     return {name: _keep_one_per_seed(own) for name, own in named.items()}
 
@@ -182,7 +184,13 @@ def _row(name: str, own: list[Record], done: dict[str, list[Record]], baseline: 
         times_sgd=_times(ended, done.get(REFERENCE, [])),
         test=_test(ended, done[baseline], baseline) if tested else None,
         trouble=_trouble(own),
+        rollbacks=_mean_rollbacks(ended),
     )
+
+
+def _mean_rollbacks(records: list[Record]) -> float | None:
+    guarded = [record for record in records if record.config.get("guard")]
+    return fmean(len(record.rollbacks) for record in guarded) if guarded else None
 
 
 def _spread(records: list[Record], metric: str) -> Spread | None:

@@ -20,6 +20,12 @@ TIMES_SGD = Column[Row](
     lambda row: row.times_sgd,
     align="right",
 )
+ROLLBACKS = Column[Row](
+    "rollbacks",
+    lambda row: "" if row.rollbacks is None else f"{row.rollbacks:.1f}",
+    lambda row: row.rollbacks,
+    align="right",
+)
 TROUBLE = Column[Row]("notes", lambda row: row.trouble, is_trouble=lambda row: bool(row.trouble))
 
 
@@ -34,6 +40,7 @@ def text_columns(group: Group) -> list[Column[Row]]:
         _memory(group),
         _time(group, format_time_and_multiple),
         _p_value(group, of_baseline="best"),
+        *_list_rollbacks(group),
         TROUBLE,
     ]
 
@@ -50,6 +57,7 @@ def page_columns(group: Group) -> list[Column[Row]]:
         _time(group, format_time),
         TIMES_SGD,
         _p_value(group, of_baseline="baseline"),
+        *_list_rollbacks(group),
         TROUBLE,
     ]
 
@@ -128,6 +136,11 @@ def _p_value(group: Group, of_baseline: str) -> Column[Row]:
         lambda row: row.test.p if row.test else None,
         align="right",
     )
+
+
+def _list_rollbacks(group: Group) -> list[Column[Row]]:
+    """Return the column of rollbacks where any run had a guard."""
+    return [ROLLBACKS] if any(row.rollbacks is not None for row in group.rows) else []
 
 
 # -- Texts -----------------------------------------------------------------------------------------------------------

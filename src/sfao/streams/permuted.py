@@ -54,12 +54,14 @@ def permute(
                 None if unpermuted else _draw_permutation(shape[1] * shape[2], number, seed),
             )
         )
+    places = order_tasks(order, tasks, seed)
     return Stream(
         name=f"permuted-{dataset.name}",
         scenario=scenario,
-        tasks=tuple(built[place] for place in order_tasks(order, tasks, seed)),
+        tasks=tuple(built[place] for place in places),
         outputs=count_outputs(scenario, tasks, dataset.classes),
         input_shape=shape,
+        order=tuple(places),
     )
 
 

@@ -53,12 +53,14 @@ def split(
                 dataset, _name_classes(own), select_outputs(scenario, number, count, size), label_of, validation_mask
             )
         )
+    places = order_tasks(order, count, seed)
     return Stream(
         name=f"split-{dataset.name}",
         scenario=scenario,
-        tasks=tuple(built[place] for place in order_tasks(order, count, seed)),
+        tasks=tuple(built[place] for place in places),
         outputs=count_outputs(scenario, count, size),
         input_shape=get_input_shape(dataset),
+        order=tuple(places),
     )
 
 

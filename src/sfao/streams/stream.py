@@ -57,6 +57,8 @@ class Stream:
     tasks: tuple[Task, ...]
     outputs: int
     input_shape: tuple[int, int, int]
+    #: The number, from 0, that each task has where no order is given.
+    order: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.tasks)

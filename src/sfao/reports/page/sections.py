@@ -8,7 +8,7 @@ import yaml
 from markupsafe import Markup
 
 from sfao import __version__
-from sfao.experiment.record import Record
+from sfao.experiment.record import Record, describe_rollback
 from sfao.gating.decision import Decision
 from sfao.reports.comparison import Group, Row
 from sfao.reports.comparison_notes import list_runs, write_reading_notes
@@ -175,7 +175,9 @@ def _details(run: LoadedRun, differing: Differences) -> RunDetails:
     facts = [
         ("Ended", _describe_end(record)),
         ("Data", _data(record)),
+        ("Tasks", ", ".join(record.task_names)),
         ("Decisions", _decisions(record)),
+        *(("Rollback", describe_rollback(rollback).removeprefix("rollback ")) for rollback in record.rollbacks),
         ("Weights", f"SHA-256 {record.weights_sha256}" if record.weights_sha256 else ""),
         ("Versions", ", ".join(f"{name} {value}" for name, value in record.versions.items())),
     ]

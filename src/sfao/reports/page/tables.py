@@ -27,7 +27,9 @@ def make_result_table(group: Group) -> Table[Row]:
 
 def make_runs_table(group: Group, runs: Sequence[LoadedRun]) -> Table[LoadedRun]:
     """Return the table of one row per run."""
-    return Table(f"Every run: {group.title}", RUN_COLUMNS, runs)
+    guarded = any(run.record.config.get("guard") for run in runs)
+    columns = [column for column in RUN_COLUMNS if column is not ROLLBACKS or guarded]
+    return Table(f"Every run: {group.title}", columns, runs)
 
 
 def _metric_column(name: str, title: str) -> Column[LoadedRun]:
@@ -44,12 +46,16 @@ def _format_metric(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}".replace("-", "\N{MINUS SIGN}")
 
 
+ROLLBACKS = Column[LoadedRun](
+    "rollbacks", lambda run: str(len(run.record.rollbacks)), lambda run: len(run.record.rollbacks), align="right"
+)
 RUN_COLUMNS: tuple[Column[LoadedRun], ...] = (
     Column("run", lambda run: run.name),
     Column("method", lambda run: run.record.method),
     Column("seed", lambda run: str(run.record.seed), lambda run: run.record.seed, align="right"),
     Column("ended", lambda run: run.record.status, is_trouble=lambda run: run.record.status != "done"),
     *(_metric_column(name, title) for name, title in METRICS.items()),
+    ROLLBACKS,
     Column("steps", lambda run: f"{run.record.steps:,}", lambda run: run.record.steps, align="right"),
     Column("ms a step", lambda run: f"{run.record.step_ms:.2f}", lambda run: run.record.step_ms, align="right"),
     Column("time", lambda run: f"{run.record.seconds:.1f} s", lambda run: run.record.seconds, align="right"),

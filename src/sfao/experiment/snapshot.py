@@ -1,0 +1,29 @@
+"""The state of a run in the middle of a task: what a checkpoint saves, and what a guard goes back to."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from sfao.experiment.position import Position
+from sfao.methods import Method
+
+
+def take_snapshot(position: Position, method: Method, generators: Sequence[torch.Generator]) -> dict[str, Any]:
+    """Return the state in plain containers; its tensors are those that the next step changes."""
+    return {
+        "position": asdict(position),
+        "model": method.model.state_dict(),
+        "method": method.state_dict(),
+        "generators": [generator.get_state() for generator in generators],
+    }
+
+
+def restore_snapshot(state: dict[str, Any], method: Method, generators: Sequence[torch.Generator]) -> Position:
+    """Bring model, method and generators back to this state, and return its position."""
+    method.model.load_state_dict(state["model"])
+    method.load_state_dict(state["method"])
+    for generator, saved in zip(generators, state["generators"], strict=True):
+        generator.set_state(saved)
+    return Position(**state["position"])
