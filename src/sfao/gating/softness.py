@@ -12,10 +12,10 @@ from torch import Tensor
 
 #: The logarithms of r between which it is looked for, in units of the mean importance of an input.
 HARDEST, SOFTEST = -7.0, 16.0
-#: r is bracketed by so many candidates, so many times: to less than 1 %.
-CANDIDATES, ROUNDS = 16, 3
+#: r is bracketed by so many candidates, so many times; then interpolated, so that rounding moves it but little.
+CANDIDATES, ROUNDS = 16, 2
 #: Shares of which one is all of a gradient, but for rounding, and the other nothing.
-ALL, NOTHING = 1 - 1e-6, 1e-6
+ALL, NOTHING = 1 - 1e-6, 1e-3
 
 
 def choose_shares(keep: Tensor, tasks: Tensor, drift: Tensor, tolerance: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares:
         energies: squared lengths of the gradients along each axis (layers x axes).
         outside: squared lengths off all axes (layers).
         importances: of each axis, in units of the mean over all inputs; 0 for axes that are not there.
-        shares: of the lengths to keep (layers). 0 is a projection off all axes.
+        shares: of the lengths to keep (layers). 1 keeps everything, 0 is a projection off all axes.
     """
     wanted = shares.square() * (energies.sum(1) + outside)
     low = torch.full_like(outside, HARDEST)
@@ -43,11 +43,14 @@ def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares:
         logarithms = low[:, None] + (high - low)[:, None] * steps
         factors = _soften(logarithms.exp()[:, :, None], importances[:, None])
         kept = (energies[:, None] * factors.square()).sum(2) + outside[:, None]
-        # The candidates below the one that is enough; the last is taken to be.
+        # The candidates before the first that is enough; the last is taken to be.
         short = (kept[:, :-1] < wanted[:, None]).sum(1, keepdim=True)
-        high = logarithms.gather(1, short)[:, 0]
-        low = logarithms.gather(1, (short - 1).clamp_min(0))[:, 0]
-    found = _soften(high.exp()[:, None], importances)
+        before = (short - 1).clamp_min(0)
+        low, high = (logarithms.gather(1, place)[:, 0] for place in (before, short))
+        least, most = (kept.gather(1, place)[:, 0] for place in (before, short))
+    part = ((wanted - least) / (most - least).clamp_min(torch.finfo(most.dtype).tiny)).clamp(0, 1)
+    found = _soften((low + part * (high - low)).exp()[:, None], importances)
+    found = torch.where((shares < 1)[:, None], found, torch.ones_like(found))
     return torch.where((shares > 0)[:, None], found, (importances <= 0).to(found.dtype))
 
 

@@ -66,7 +66,7 @@ class Subspace:
         device = self.axes.device
         self.mean_moment = float(moments.sum()) / self.layout.width
         self.moments = moments[:limit].double().to(device)
-        self.axes = axes[:limit].float().to(device)
+        self.axes = axes[:limit].float().contiguous().to(device)
         self.tasks += 1
         signs = torch.randint(0, 2, (PROBES, len(self.axes)), generator=generator, device="cpu").float() * 2 - 1
         self.probes = (signs.to(device) * self.moments.sqrt().float()) @ self.axes

@@ -52,7 +52,8 @@ class Looks:
         """Return the interference risk of the last gated update u: the most it points against a direction, R(u; B).
 
         For a layer that remembers its inputs, by how much u changes its outputs for them, relative to what they are:
-        times the learning rate, that is the drift of one step. With momentum the step taken is another. Read from `.grad`: call this after step() and before zero_grad().
+        times the learning rate, that is the drift of one step. With momentum the step taken is another. Read from
+        `.grad`: call this after step() and before zero_grad().
         """
         self._path.report()
         with self._exactly():

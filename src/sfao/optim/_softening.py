@@ -125,7 +125,7 @@ class Softening:
 
 
 class SoftenedCounts:
-    """Counts, on the device, gradients that directions accepted and softening did not leave whole."""
+    """Counts, on the device, gradients that softening did not leave whole: accepted, or zero, for all that follows."""
 
     def __init__(self, codes: Tensor) -> None:
         #: By layer: projected, and discarded because nothing was left.
@@ -138,15 +138,16 @@ class SoftenedCounts:
             places = [layers.index(layer) for layer in softening.layers if layer in layers]
             self._numbers = {id(softening): torch.tensor(places, device=codes.device)}
         numbers = self._numbers[id(softening)]
-        is_softened = (softening.shares < ALL) & (codes[numbers] == ACCEPTED) & sound
         is_gone = softening.shares <= NOTHING
-        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone], 1)
+        is_softened = (softening.shares <= ALL) & ~is_gone & (codes[numbers] == ACCEPTED)
+        outcome = torch.stack([is_softened & sound, is_gone & sound], 1)
         self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
 
     def hand_over(self, layers: Sequence[Layer]) -> None:
         for layer, (projected, discarded) in zip(layers, self._counts.tolist(), strict=True):
-            layer.counts["accept"] -= projected + discarded
+            layer.counts["accept"] -= projected
             layer.counts["project"] += projected
+            layer.counts["zero"] -= discarded
             layer.counts["discard"] += discarded
         self._counts.zero_()
 

@@ -189,10 +189,7 @@ class Gate(Looks):
         """Store the directions of the gradients that backward() left; return how many were stored."""
         holders = [layer for layer in self.layers if "directions" in layer.memories]
         if not holders:
-            raise ValueError(
-                'remember() stores gradients, but this gate has memory="subspace"; '
-                'consolidate() at the end of the task, or give memory="directions"'
-            )
+            raise ValueError("remember() stores gradients, but this gate has memory='subspace'; use consolidate()")
         self._close_path()
         with self._exactly():
             self._check_options()

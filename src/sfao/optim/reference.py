@@ -5,6 +5,7 @@ comes in (which directions are sampled, which slot a newcomer takes) and the rul
 step both side by side.
 """
 
+from math import exp
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from sfao.gating.decision import Decision
 from sfao.gating.eviction import EVICTIONS, Slots
 from sfao.gating.projection import SMALLEST_SINGULAR_VALUE
 from sfao.gating.rules import RULES
+from sfao.gating.softness import HARDEST, SOFTEST
 from sfao.gating.storage import MEMORY_DTYPES
 
 
@@ -173,6 +175,30 @@ class ReferenceSFAO:
             (max(0.0, float(-d @ layer.update)) for layer in self.layers.values() for d in layer.directions),
             default=0.0,
         )
+
+
+def soften(gradient: Tensor, second_moment: Tensor, share: float, restore: float) -> tuple[Tensor, float]:
+    """Return the softened gradient of a layer's matrix [dW | db] and the share of its length that was left.
+
+    u = G r (r I + A)^-1 with A in units of its mean, and the smallest r, by bisection, that leaves the share.
+    """
+    width = len(second_moment)
+    unit = second_moment * (width / second_moment.trace())
+    identity = torch.eye(width, dtype=torch.float64)
+
+    def leave(logarithm: float) -> Tensor:
+        r = exp(logarithm)
+        return r * torch.linalg.solve(r * identity + unit, gradient.T).T
+
+    low, high = HARDEST, SOFTEST
+    if leave(low).norm() >= share * gradient.norm():
+        high = low
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if leave(middle).norm() < share * gradient.norm() else (low, middle)
+    update = leave(high)
+    left = float(update.norm() / gradient.norm())
+    return update * max(1.0, min(1 / left, restore)), left
 
 
 def onto_complement_of_span(gradient: Tensor, directions: Tensor) -> Tensor:
