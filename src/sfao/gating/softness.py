@@ -33,7 +33,7 @@ def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares:
         energies: squared lengths of the gradients along each axis (layers x axes).
         outside: squared lengths off all axes (layers).
         importances: of each axis, in units of the mean over all inputs; 0 for axes that are not there.
-        shares: of the lengths to keep (layers). 0 is a projection off all axes.
+        shares: of the lengths to keep (layers). 0 is a projection off all axes, 1 keeps all to the last bit.
     """
     wanted = shares.square() * (energies.sum(1) + outside)
     low = torch.full_like(outside, HARDEST)
@@ -47,7 +47,7 @@ def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares:
         short = (kept[:, :-1] < wanted[:, None]).sum(1, keepdim=True)
         high = logarithms.gather(1, short)[:, 0]
         low = logarithms.gather(1, (short - 1).clamp_min(0))[:, 0]
-    found = _soften(high.exp()[:, None], importances)
+    found = torch.where((shares < 1)[:, None], _soften(high.exp()[:, None], importances), 1.0)
     return torch.where((shares > 0)[:, None], found, (importances <= 0).to(found.dtype))
 
 

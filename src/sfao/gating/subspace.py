@@ -72,6 +72,22 @@ class Subspace:
         self.probes = (signs.to(device) * self.moments.sqrt().float()) @ self.axes
         self.answers = self.answer(weights)
 
+    def set_axes(self, axes: Tensor) -> None:
+        """Remember these axes instead: orthonormal rows that all matter alike, without probes to measure a drift by."""
+        if axes.ndim != 2 or axes.shape[1] != self.layout.width:
+            raise ValueError(f"`axes` must be rows of {self.layout.width} entries, got shape {tuple(axes.shape)}")
+        self.tasks += 1
+        self.channels_last = [0] * len(self.channels_last)
+        self.axes = axes.float().contiguous()
+        self.moments, self.mean_moment = axes.new_ones(len(axes), dtype=torch.float64), 1.0
+        self.probes = axes.new_zeros(PROBES, self.layout.width, dtype=torch.float32)
+        self.answers = axes.new_zeros(PROBES, self.layout.rows, dtype=torch.float32)
+
+    @property
+    def plain_axes(self) -> Tensor:
+        """The axes in the order of a contiguous gradient."""
+        return self._reorder(self.axes, [0] * len(self.channels_last))
+
     def answer(self, weights: Sequence[Tensor | None]) -> Tensor:
         """Return the outputs of the layer for the probes."""
         parts = self.probes.split(self.layout.columns, 1)
@@ -100,7 +116,7 @@ class Subspace:
         plain = [0] * len(self.channels_last)
         return {
             "tasks": self.tasks,
-            "axes": self._reorder(self.axes, plain).clone(),
+            "axes": self.plain_axes.clone(),
             "moments": self.moments.clone(),
             "mean_moment": self.mean_moment,
             "probes": self._reorder(self.probes, plain).clone(),

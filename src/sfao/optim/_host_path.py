@@ -62,9 +62,10 @@ class HostPath:
     def note(self, softening: "Softening") -> None:
         for layer, share, drift in softening.outcomes():
             self._report.kept[layer.name], self._report.drifts[layer.name] = share, drift
-            decision = merge_decisions(self._report.decisions.get(layer.name), share)
-            if decision is not None and decision is not self._report.decisions[layer.name]:
-                layer.counts[self._report.decisions[layer.name]] -= 1
+            before = self._report.decisions.get(layer.name)
+            decision = merge_decisions(before, share)
+            if decision is not None and decision is not before:
+                layer.counts[before or "zero"] -= 1
                 layer.counts[decision] += 1
                 self._report.decisions[layer.name] = decision
 
@@ -83,7 +84,12 @@ class HostPath:
 
 
 def merge_decisions(decision: Decision | None, share: float) -> Decision | None:
-    """Return the decision on a gradient of which directions left this decision, and softening this share."""
+    """Return the decision on a gradient of which directions left this decision, and softening this share.
+
+    Directions that see a softened gradient see zero, and decide nothing, where softening has left nothing.
+    """
+    if decision is None and share <= NOTHING:
+        return Decision.DISCARD
     if decision is not Decision.ACCEPT or share > ALL:
         return decision
     return Decision.PROJECT if share > NOTHING else Decision.DISCARD

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.gating.decision import ACCEPTED
+from sfao.gating.decision import ACCEPTED, ZERO
 from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors
 from sfao.gating.subspace import Subspace, measure_drift
 from sfao.optim._host_path import as_matrix, count_channels_last, in_memory_order
@@ -63,6 +63,8 @@ class Softening:
         for number, parts in enumerate(self._parts):
             for part in parts:
                 self._importances[number, part.axes] = part.space.importances.to(dtype)
+        is_hard = [_leaves_nothing(layer, parts) for layer, parts in zip(self.layers, self._parts, strict=True)]
+        self._leaves_nothing = torch.tensor(is_hard, device=device)
         self._energies = torch.zeros_like(self._importances)
         self._squares, self.drifts = torch.zeros_like(self._keep), torch.zeros_like(self._keep)
         self.shares = torch.ones_like(self._keep)
@@ -84,7 +86,7 @@ class Softening:
             return
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
         seen = [self._look(number, tensors) for number, tensors in enumerate(found)]
-        outside = (self._squares - self._energies.sum(1)).clamp_min(0)
+        outside = (self._squares - self._energies.sum(1)).clamp_min(0).masked_fill(self._leaves_nothing, 0)
         wanted = choose_shares(self._keep, self._tasks, self.drifts, self._tolerance)
         factors = find_factors(self._energies, outside, self._importances, wanted)
         left = outside + (self._energies * factors.square()).sum(1)
@@ -125,11 +127,11 @@ class Softening:
 
 
 class SoftenedCounts:
-    """Counts, on the device, gradients that directions accepted and softening did not leave whole."""
+    """Counts, on the device, gradients that directions accepted, or saw as zero, and softening did not leave whole."""
 
     def __init__(self, codes: Tensor) -> None:
-        #: By layer: projected, and discarded because nothing was left.
-        self._counts = torch.zeros(len(codes), 2, dtype=torch.int64, device=codes.device)
+        #: By layer: projected, and discarded because nothing was left, accepted ones and those that were seen as zero.
+        self._counts = torch.zeros(len(codes), 3, dtype=torch.int64, device=codes.device)
         self._numbers: dict[int, Tensor] = {}
 
     def count(self, layers: Sequence[Layer], softening: Softening, codes: Tensor, sound: Tensor) -> None:
@@ -140,14 +142,16 @@ class SoftenedCounts:
         numbers = self._numbers[id(softening)]
         is_softened = (softening.shares < ALL) & (codes[numbers] == ACCEPTED) & sound
         is_gone = softening.shares <= NOTHING
-        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone], 1)
+        is_emptied = is_gone & (codes[numbers] == ZERO) & sound
+        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone, is_emptied], 1)
         self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
 
     def hand_over(self, layers: Sequence[Layer]) -> None:
-        for layer, (projected, discarded) in zip(layers, self._counts.tolist(), strict=True):
+        for layer, (projected, discarded, emptied) in zip(layers, self._counts.tolist(), strict=True):
             layer.counts["accept"] -= projected + discarded
+            layer.counts["zero"] -= emptied
             layer.counts["project"] += projected
-            layer.counts["discard"] += discarded
+            layer.counts["discard"] += discarded + emptied
         self._counts.zero_()
 
 
@@ -160,6 +164,13 @@ def _find_parts(layer: Layer, device: torch.device) -> Iterator[_Part]:
             space.to(device)
             yield _Part(space, parameters, slice(start, start + len(space.axes)))
             start += len(space.axes)
+
+
+def _leaves_nothing(layer: Layer, parts: Sequence[_Part]) -> bool:
+    """Tell whether a layer is projected off axes that span all its inputs: what is left of a gradient is rounding."""
+    is_complete = all(len(part.space.axes) == part.space.layout.width for part in parts)
+    covered = sum(len(part.space.layout.columns) for part in parts)
+    return layer.options["keep"] == 0 and is_complete and covered == len(layer.parameters)
 
 
 def _look_at_part(part: _Part, tensors: list[Tensor | None]) -> _Seen | None:
