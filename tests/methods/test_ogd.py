@@ -1,11 +1,17 @@
 """Orthogonal gradient descent: steps are orthogonal to what is stored, and the right things are stored."""
 
+import copy
+from itertools import islice
+
 import pytest
 import torch
 from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
+from sfao import SFAO, layer_groups
 from sfao.methods import METHODS
+from sfao.methods.task_view import TaskView
+from sfao.streams.seeding import make_generator
 from tests.methods.laboratory import (
     CUTS,
     check_left_alone,
@@ -175,3 +181,75 @@ def test_concerns():
 def test_bad_options(wrong):
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         METHODS["ogd"].Options(**wrong)
+
+
+# -- As the paper writes it, and as SFAO ---------------------------------------------------------------------
+
+
+def step_slowly(model, basis, x, y, outputs, lr) -> None:
+    """One step of OGD on a model: g less its part along every vector of an orthonormal basis."""
+    model.zero_grad()
+    cross_entropy(model(x)[:, outputs], y).backward()
+    moved = gradient(model).double()
+    for vector in basis:
+        moved -= (moved @ vector) * vector
+    with torch.no_grad():
+        parts = moved.float().split([parameter.numel() for parameter in model.parameters()])
+        for parameter, part in zip(model.parameters(), parts, strict=True):
+            parameter -= lr * part.view_as(parameter)
+
+
+def add_to_basis(model, basis, batches, outputs) -> None:
+    """Gram and Schmidt, twice, on the gradients of the true logits."""
+    for x, y in batches:
+        value = model(x)[:, outputs].gather(1, y[:, None]).mean()
+        vector = torch.cat([g.flatten() for g in torch.autograd.grad(value, list(model.parameters()))]).double()
+        vector /= vector.norm()
+        for _ in range(2):
+            for other in basis:
+                vector -= (vector @ other) * other
+        basis.append(vector / vector.norm())
+
+
+@pytest.mark.parametrize("scenario", ["domain", "task"])
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_every_step_is_that_of_the_paper(model, scenario):
+    tasks = stream(scenario, model)
+    run = method("ogd", tasks, {"directions": 5}, model=model)
+    twin, basis = copy.deepcopy(run.model), []
+    for event in events(tasks):
+        play(run, [event])
+        what, number, arguments = event
+        if what == "step":
+            step_slowly(twin, basis, *arguments, run.training.lr)
+            assert (weights(run.model) - weights(twin)).norm() <= 1e-5 * weights(twin).norm()
+        elif what == "end":
+            task = arguments[1]
+            add_to_basis(twin, basis, islice(task.train.batches(1, make_generator(number, "end")), 5), task.outputs)
+
+
+def test_sfao_that_always_projects_is_ogd_to_the_bit():
+    tasks = stream()
+    run = method("ogd", tasks, {"directions": 5})
+    model = copy.deepcopy(run.model)
+    optimizer = SFAO(
+        layer_groups(model),
+        lr=run.training.lr,
+        memory="directions",
+        granularity="global",
+        accept_above=1,
+        discard_below=-1,
+        capacity=15,
+    )
+    for event in events(tasks):
+        play(run, [event])
+        what, number, arguments = event
+        if what == "step":
+            optimizer.zero_grad()
+            cross_entropy(model(arguments[0])[:, arguments[2]], arguments[1]).backward()
+            optimizer.step()
+            assert torch.equal(weights(model), weights(run.model))
+        elif what == "end":
+            batches = islice(arguments[1].train.batches(1, make_generator(number, "end")), 5)
+            optimizer.consolidate(TaskView(model, arguments[1].outputs), batches, target="logit", per="batch")
+    assert optimizer.counts == run.decisions

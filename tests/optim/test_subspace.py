@@ -116,7 +116,7 @@ def test_a_complete_basis_leaves_nothing_and_says_discard():
     assert not model.weight.grad.any()
     assert not model.bias.grad.any()
     assert set(optimizer.last_decisions.values()) == {Decision.DISCARD}
-    assert list(optimizer.counts.values())[0] == {"accept": 0, "project": 0, "discard": 1, "zero": 0}
+    assert next(iter(optimizer.counts.values())) == {"accept": 0, "project": 0, "discard": 1, "zero": 0}
 
 
 def test_counts_and_looks():
@@ -366,7 +366,7 @@ def test_a_head_that_was_not_used_is_free():
         ({"memory": "subspaces"}, "`memory` must be one of subspace, directions, both"),
         (
             {"memory": "subspace", "capacity": 5},
-            "`capacity` is an option of memory='directions', got it with memory='sub",
+            "`capacity` is an option of memory='directions', got it with",
         ),
         ({"memory": "directions", "keep": 0.5}, "`keep` is an option of memory='subspace', got it with memory='dir"),
         ({"keep": 0.5, "accept_above": 0.5}, "`keep` and `accept_above` are options of different memories"),

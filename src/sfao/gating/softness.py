@@ -50,8 +50,13 @@ def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares:
         least, most = (kept.gather(1, place)[:, 0] for place in (before, short))
     part = ((wanted - least) / (most - least).clamp_min(torch.finfo(most.dtype).tiny)).clamp(0, 1)
     found = _soften((low + part * (high - low)).exp()[:, None], importances)
-    found = torch.where((shares < 1)[:, None], found, torch.ones_like(found))
-    return torch.where((shares > 0)[:, None], found, (importances <= 0).to(found.dtype))
+    is_between = (shares > 0) & (shares < 1)
+    return torch.where(is_between[:, None], found, keep_or_remove(importances, shares))
+
+
+def keep_or_remove(importances: Tensor, shares: Tensor) -> Tensor:
+    """Return the factors at the two ends: 1 along all axes, or 0 along those that are there where the share is 0."""
+    return torch.where((shares > 0)[:, None], torch.ones_like(importances), (importances <= 0).to(importances.dtype))
 
 
 def _soften(softness: Tensor, importances: Tensor) -> Tensor:

@@ -12,17 +12,14 @@ import torch
 from torch import Tensor
 
 from sfao.gating._layout import Layout, reorder_columns
-from sfao.gating.input_moments import InputMoments
-
-#: Synthetic inputs by whose outputs the drift of a layer is measured.
-PROBES = 16
+from sfao.gating.input_moments import PROBES, InputMoments
 
 
 class Subspace:
     """The leading axes of the inputs that a layer has seen, with their second moments, summed over tasks.
 
-    `drift` tells how far the layer's outputs have moved since, for inputs with those moments: some such inputs, made
-    of random signs, and what the layer answered to them, are all that is kept for it.
+    A few synthetic inputs with those moments, the probes, and what the layer answered to them after the last task, are
+    kept to tell how far its outputs have moved since.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -54,9 +51,7 @@ class Subspace:
     def _tensors(self) -> list[Tensor]:
         return [self.axes, self.moments, self.probes, self.answers]
 
-    def store(
-        self, inputs: InputMoments, limit: int, weights: Sequence[Tensor | None], generator: torch.Generator
-    ) -> None:
+    def store(self, inputs: InputMoments, limit: int, weights: Sequence[Tensor | None]) -> None:
         """Add the inputs of a task to those of the tasks before; keep at most `limit` axes.
 
         `weights` are the layer's parameters, as matrices, after the task.
@@ -68,9 +63,25 @@ class Subspace:
         self.moments = moments[:limit].double().to(device)
         self.axes = axes[:limit].float().contiguous().to(device)
         self.tasks += 1
-        signs = torch.randint(0, 2, (PROBES, len(self.axes)), generator=generator, device="cpu").float() * 2 - 1
-        self.probes = (signs.to(device) * self.moments.sqrt().float()) @ self.axes
+        if inputs.probes is not None:
+            self.probes = self.probes + inputs.probes.to(device)
         self.answers = self.answer(weights)
+
+    def set_axes(self, axes: Tensor) -> None:
+        """Remember these axes instead: orthonormal rows that all matter alike, without probes to measure a drift by."""
+        if axes.ndim != 2 or axes.shape[1] != self.layout.width:
+            raise ValueError(f"`axes` must be rows of {self.layout.width} entries, got shape {tuple(axes.shape)}")
+        self.tasks += 1
+        self.channels_last = [0] * len(self.channels_last)
+        self.axes = axes.float().contiguous()
+        self.moments, self.mean_moment = axes.new_ones(len(axes), dtype=torch.float64), 1.0
+        self.probes = axes.new_zeros(PROBES, self.layout.width, dtype=torch.float32)
+        self.answers = axes.new_zeros(PROBES, self.layout.rows, dtype=torch.float32)
+
+    @property
+    def plain_axes(self) -> Tensor:
+        """The axes in the order of a contiguous gradient."""
+        return self._reorder(self.axes, [0] * len(self.channels_last))
 
     def answer(self, weights: Sequence[Tensor | None]) -> Tensor:
         """Return the outputs of the layer for the probes."""
@@ -100,7 +111,7 @@ class Subspace:
         plain = [0] * len(self.channels_last)
         return {
             "tasks": self.tasks,
-            "axes": self._reorder(self.axes, plain).clone(),
+            "axes": self.plain_axes.clone(),
             "moments": self.moments.clone(),
             "mean_moment": self.mean_moment,
             "probes": self._reorder(self.probes, plain).clone(),

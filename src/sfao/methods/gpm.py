@@ -6,19 +6,26 @@ networks have no biases; here a bias is the weight of one more input that is alw
 parameters (BatchNorm's) are frozen after the first task, as in the authors' code, though running statistics go on.
 Gradients are projected before momentum: as momentum starts anew at a task boundary and M is fixed within a task, it
 never leaves the complement of M. (Weight decay does; it is not part of the method.)
+
+The projection is that of SFAO's gate on input spaces of which nothing is kept; which axes they hold is GPM's choice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from sfao.gating.decision import COUNTED
-from sfao.methods.input_space import InputLayer, input_layers, representations
+from sfao.gating.input_moments import AllInputMoments, InputMoments
+from sfao.gating.subspace import Subspace
 from sfao.methods.method import Method, MethodOptions, Training
 from sfao.methods.search_range import Range, SearchSpace
+from sfao.optim._consolidation.inputs import gather_inputs
+from sfao.optim.layers import Layer, layer_groups
+from sfao.optim.sfao import SFAO
+from sfao.streams.labelled_images import Batch
 from sfao.streams.stream import Task
 
 # Singular values smaller than this, relative to the largest, are rounding of float32 inputs.
@@ -40,21 +47,6 @@ def grow_basis(basis: Tensor, inputs: Tensor, threshold: float) -> Tensor:
     return torch.cat([basis, torch.linalg.qr(added - basis @ (basis.T @ added)).Q], dim=1)
 
 
-def project_(layer: InputLayer, basis: Tensor) -> None:
-    """Remove the part inside the basis from every row of the layer's gradient [dW | db], in place."""
-    weight, bias = layer.weight.grad, None if layer.bias is None else layer.bias.grad
-    if weight is None:
-        return
-    rows = weight.flatten(1)
-    gradient = rows if bias is None else torch.cat([rows, bias[:, None]], dim=1)
-    # Exactly zero off a complete basis: rounding would still move what has nowhere to go.
-    is_complete = basis.shape[1] == len(basis)
-    outside = torch.zeros_like(gradient) if is_complete else gradient - (gradient @ basis) @ basis.T
-    weight.copy_(outside[:, : rows.shape[1]].view_as(weight))
-    if bias is not None:
-        bias.copy_(outside[:, -1])
-
-
 class GPMOptions(MethodOptions):
     #: Share of the inputs' energy to keep, one for all layers or a list with one per layer. 0.95, then 0.99 in the
     #: authors' Permuted MNIST; 0.97 in their Split CIFAR-100.
@@ -71,86 +63,116 @@ class GPM(Method):
     name = "gpm"
     Options = GPMOptions
     options: GPMOptions
+    optimizer: SFAO
     search_space: ClassVar[SearchSpace] = {"threshold": Range(0.8, 0.999), "threshold_increase": Range(0, 0.01)}
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
-        self.layers = input_layers(model)
+        self.layers = _find_layers(model, self.optimizer.gate.layers)
         self.thresholds = _per_layer(self.options.threshold, list(self.layers))
-        self.bases: dict[str, Tensor] = {}
         self.past_outputs: list[slice] = []
-        self.counts = {name: dict.fromkeys(COUNTED, 0) for name in self.layers}
-        held = {parameter for layer in self.layers.values() for parameter in layer.parameters()}
+        held = {parameter for layer in self.layers.values() for parameter in layer.parameters}
         self._others = [parameter for parameter in model.parameters() if parameter not in held]
+
+    def make_optimizer(self) -> SFAO:
+        seed = self.training.seed
+        return SFAO(layer_groups(self.model), **self.descent(), seed=seed, memory="subspace", keep=0.0, restore=1.0)
+
+    @property
+    def spaces(self) -> dict[str, Subspace]:
+        """The axes that no step may move along, by layer."""
+        return {name: layer.spaces[0] for name, layer in self.layers.items()}
 
     def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
         self.optimizer.zero_grad()
         loss = self.loss(inputs, targets, outputs)
         loss.backward()
-        self._project(outputs)
+        is_free = not any(_overlap(outputs, past) for past in self.past_outputs)
+        list(self.layers.values())[-1].options["keep"] = 1.0 if is_free else 0.0
+        if self.past_outputs:
+            for parameter in self._others:
+                parameter.grad = None
         self.optimizer.step()
         return loss.detach()
 
-    @torch.no_grad()
-    def _project(self, outputs: slice) -> None:
-        free = None if any(_overlap(outputs, past) for past in self.past_outputs) else list(self.layers)[-1]
-        for name, layer in self.layers.items():
-            projects = name in self.bases and name != free
-            if projects:
-                project_(layer, self.bases[name])
-            self.counts[name]["project" if projects else "accept"] += 1
-        if self.bases:
-            for parameter in self._others:
-                parameter.grad = None
-
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
-        super().end_task(number, task, generator)
-        seen = representations(self.model, self.layers, self._inputs(task, generator))
-        for name, inputs in seen.items():
-            old = self.bases[name].double() if name in self.bases else inputs.new_empty(len(inputs), 0)
-            threshold = min(1.0, self.thresholds[name] + number * self.options.threshold_increase)
-            self.bases[name] = grow_basis(old, inputs, threshold).to(self.layers[name].weight.dtype)
+        self.optimizer.end_task()
+        weights = {layer.parameters[0]: len(layer.parameters) == 2 for layer in self.layers.values()}
+        examples = list(islice(_split(self.batches(task, generator)), self.options.examples))
+        found, _ = gather_inputs(self.model, examples, weights, generator, AllInputMoments)
+        self.optimizer.gate.set_axes(
+            {
+                name: self._choose_axes(name, found[layer.parameters[0]], number)
+                for name, layer in self.layers.items()
+                if layer.parameters[0] in found
+            }
+        )
         self.past_outputs.append(task.outputs)
 
-    def _inputs(self, task: Task, generator: torch.Generator) -> Iterator[Tensor]:
-        left = self.options.examples
-        for inputs, _ in self.batches(task, generator):
-            yield inputs[:left]
-            left -= len(inputs)
-            if left <= 0:
-                return
+    def _choose_axes(self, name: str, moments: InputMoments, number: int) -> Tensor:
+        """Return the axes of a layer, as rows, once the inputs of task `number` have joined them."""
+        if not moments.is_finite:
+            raise ValueError(f"the inputs of layer {name!r} must be finite, but were not")
+        old = self.spaces[name].plain_axes.to(self.device)
+        values, axes = moments.find_axes(old[:0])
+        threshold = min(1.0, self.thresholds[name] + number * self.options.threshold_increase)
+        return grow_basis(old.to(axes).T, axes.T * values.sqrt(), threshold).T
 
     @property
     def memory_bytes(self) -> int:
-        return sum(basis.nbytes for basis in self.bases.values())
+        """Bytes of the axes: nothing else is kept of past tasks."""
+        return sum(space.axes.nbytes for space in self.spaces.values())
 
     @property
     def decisions(self) -> dict[str, dict[str, int]]:
-        return {name: dict(counts) for name, counts in self.counts.items()}
+        """{layer: {accept, project, discard, zero}}; a projection that leaves nothing is one like any other."""
+        counts = self.optimizer.counts
+        return {
+            name: {**counts[name], "project": counts[name]["project"] + counts[name]["discard"], "discard": 0}
+            for name in self.layers
+        }
 
     def concerns(self) -> list[str]:
         found = [
-            f"{self.name}: the basis of layer {name!r} spans all of its {len(basis)} inputs; nothing is left to learn"
-            for name, basis in self.bases.items()
-            if basis.shape[1] == len(basis)
+            f"{self.name}: the basis of layer {name!r} spans all of its {space.layout.width} inputs; "
+            "nothing is left to learn"
+            for name, space in self.spaces.items()
+            if len(space.axes) == space.layout.width
         ]
-        if not any(counts["project"] for counts in self.counts.values()):
+        if not any(counts["project"] for counts in self.decisions.values()):
             found.append(f"{self.name}: no step was ever projected; every update equalled SGD's")
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            **super().state_dict(),
-            "bases": dict(self.bases),
-            "past_outputs": [[past.start, past.stop] for past in self.past_outputs],
-            "counts": self.decisions,
-        }
+        past = [[outputs.start, outputs.stop] for outputs in self.past_outputs]
+        return {**super().state_dict(), "past_outputs": past}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.bases = {name: basis.to(self.device) for name, basis in state["bases"].items()}
+        if "bases" in state:
+            self._load_older(state)
+        else:
+            super().load_state_dict(state)
         self.past_outputs = [slice(start, stop) for start, stop in state["past_outputs"]]
-        self.counts = {name: dict(counts) for name, counts in state["counts"].items()}
+
+    def _load_older(self, state: dict[str, Any]) -> None:
+        """Continue a state from when the method held its bases, as columns, beside a plain optimizer."""
+        # One param group then, now one per layer, of the same parameters in the same order.
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state["optimizer"]["state"]})
+        self.optimizer.gate.set_axes({name: basis.T.to(self.device) for name, basis in state["bases"].items()})
+        for name, counts in state["counts"].items():
+            self.layers[name].counts.update(counts)
+
+
+def _find_layers(model: nn.Module, layers: Iterable[Layer]) -> dict[str, Layer]:
+    """Return the layers of the gate that are of Linear and Conv2d modules, by name."""
+    weights = {module.weight for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)}
+    return {layer.name: layer for layer in layers if not weights.isdisjoint(layer.parameters)}
+
+
+def _split(batches: Iterable[Batch]) -> Iterable[Batch]:
+    """Yield the examples of batches, as batches of one."""
+    for inputs, targets in batches:
+        yield from zip(inputs.split(1), targets.split(1), strict=True)
 
 
 def _overlap(one: slice, other: slice) -> bool:

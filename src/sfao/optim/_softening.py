@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.gating.decision import ACCEPTED
-from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors
+from sfao.gating.decision import ACCEPTED, ZERO
+from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors, keep_or_remove
 from sfao.gating.subspace import Subspace, measure_drift
 from sfao.optim._host_path import as_matrix, count_channels_last, in_memory_order
 from sfao.optim.layers import Layer
@@ -63,6 +63,8 @@ class Softening:
         for number, parts in enumerate(self._parts):
             for part in parts:
                 self._importances[number, part.axes] = part.space.importances.to(dtype)
+        #: True if gradients are kept or projected whole: there is nothing to look for.
+        self._is_hard = all(of_layer["keep"] in (0, 1) for of_layer in options)
         self._energies = torch.zeros_like(self._importances)
         self._squares, self.drifts = torch.zeros_like(self._keep), torch.zeros_like(self._keep)
         self.shares = torch.ones_like(self._keep)
@@ -85,8 +87,11 @@ class Softening:
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
         seen = [self._look(number, tensors) for number, tensors in enumerate(found)]
         outside = (self._squares - self._energies.sum(1)).clamp_min(0)
-        wanted = choose_shares(self._keep, self._tasks, self.drifts, self._tolerance)
-        factors = find_factors(self._energies, outside, self._importances, wanted)
+        if self._is_hard:
+            factors = keep_or_remove(self._importances, self._keep)
+        else:
+            wanted = choose_shares(self._keep, self._tasks, self.drifts, self._tolerance)
+            factors = find_factors(self._energies, outside, self._importances, wanted)
         left = outside + (self._energies * factors.square()).sum(1)
         total = outside + self._energies.sum(1)
         self.shares = torch.where(total > 0, (left / total).sqrt(), torch.ones_like(total))
@@ -125,30 +130,33 @@ class Softening:
 
 
 class SoftenedCounts:
-    """Counts, on the device, gradients that softening did not leave whole: accepted, or zero, for all that follows."""
+    """Counts, on the device, gradients that directions accepted, or saw as zero, and softening did not leave whole."""
 
     def __init__(self, codes: Tensor) -> None:
-        #: By layer: projected, and discarded because nothing was left.
-        self._counts = torch.zeros(len(codes), 2, dtype=torch.int64, device=codes.device)
-        self._numbers: dict[int, Tensor] = {}
+        #: By layer: projected, and discarded because nothing was left, accepted ones and those that were seen as zero.
+        self._counts = torch.zeros(len(codes), 3, dtype=torch.int64, device=codes.device)
+        self._places: tuple[int, Tensor, Tensor] | None = None
 
     def count(self, layers: Sequence[Layer], softening: Softening, codes: Tensor, sound: Tensor) -> None:
-        if id(softening) not in self._numbers:
+        if self._places is None or self._places[0] != id(softening):
             # Sent once: a graph that is captured later must not wait for the host.
-            places = [layers.index(layer) for layer in softening.layers if layer in layers]
-            self._numbers = {id(softening): torch.tensor(places, device=codes.device)}
-        numbers = self._numbers[id(softening)]
-        is_gone = softening.shares <= NOTHING
-        is_softened = (softening.shares <= ALL) & ~is_gone & (codes[numbers] == ACCEPTED)
-        outcome = torch.stack([is_softened & sound, is_gone & sound], 1)
+            pairs = [(number, layers.index(layer)) for number, layer in enumerate(softening.layers) if layer in layers]
+            table = torch.tensor(pairs, dtype=torch.int64, device=codes.device).reshape(-1, 2)
+            self._places = id(softening), table[:, 0].contiguous(), table[:, 1].contiguous()
+        _, chosen, numbers = self._places
+        shares = softening.shares[chosen]
+        is_gone = shares <= NOTHING
+        is_softened = (shares <= ALL) & (codes[numbers] == ACCEPTED) & sound
+        is_emptied = is_gone & (codes[numbers] == ZERO) & sound
+        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone, is_emptied], 1)
         self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
 
     def hand_over(self, layers: Sequence[Layer]) -> None:
-        for layer, (projected, discarded) in zip(layers, self._counts.tolist(), strict=True):
-            layer.counts["accept"] -= projected
+        for layer, (projected, discarded, emptied) in zip(layers, self._counts.tolist(), strict=True):
+            layer.counts["accept"] -= projected + discarded
+            layer.counts["zero"] -= emptied
             layer.counts["project"] += projected
-            layer.counts["zero"] -= discarded
-            layer.counts["discard"] += discarded
+            layer.counts["discard"] += discarded + emptied
         self._counts.zero_()
 
 

@@ -1,7 +1,8 @@
 """The gate: layers with memories, gating their gradients, and storing what must not be overwritten."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from typing import Any, Self, Unpack
 
 import torch
@@ -238,6 +239,20 @@ class Gate(Looks):
             raise ValueError("`memory_budget` limits what a gate holds; make_room() needs a gate without one")
         for layer in self.layers:
             layer.memory.set_capacity(len(layer.memory) + directions)
+
+    def set_axes(self, axes: Mapping[str, Tensor]) -> None:
+        """Let layers, by name, remember these axes of their inputs, of equal importance, in place of those they hold.
+
+        One axis per row, orthonormal; the entries are those of a row of the weight, then the one of the bias.
+        """
+        for name in axes:
+            check_choice("axes", name, tuple(layer.name for layer in self.layers))
+        spaces = {layer: [copy(space) for space in layer.spaces] for layer in self.layers if layer.name in axes}
+        for layer, found in spaces.items():
+            found[0].set_axes(axes[layer.name])
+        self._close_path()
+        for layer, found in spaces.items():
+            layer.set_spaces(found)
 
     def end_task(self) -> None:
         """Mark a task boundary: directions stored from now on belong to the next task."""

@@ -188,7 +188,8 @@ def soften(gradient: Tensor, second_moment: Tensor, share: float, restore: float
 
     def leave(logarithm: float) -> Tensor:
         r = exp(logarithm)
-        return r * torch.linalg.solve(r * identity + unit, gradient.T).T
+        solved: Tensor = torch.linalg.solve(r * identity + unit, gradient.T)
+        return r * solved.T
 
     low, high = HARDEST, SOFTEST
     if leave(low).norm() >= share * gradient.norm():

@@ -19,15 +19,19 @@ BATCH = 64
 
 
 def gather_inputs(
-    model: nn.Module, examples: Sequence[Batch], weights: Mapping[Tensor, bool], generator: torch.Generator
+    model: nn.Module,
+    examples: Sequence[Batch],
+    weights: Mapping[Tensor, bool],
+    generator: torch.Generator,
+    kind: type[InputMoments] = InputMoments,
 ) -> tuple[dict[Tensor, InputMoments], dict[Tensor, str]]:
     """Return the moments of the inputs of these weights, {weight: has a bias}, and the other uses of weights, by name.
 
-    The model is in eval mode meanwhile, and no gradient is taken.
+    The model is in eval mode meanwhile, and no gradient is taken. `kind` says which of the inputs are looked at.
     """
     plain = getattr(model, "_orig_mod", model)  # inside a compiled model no call can be seen
     device = next(iter(weights)).device
-    watch = _Watch(weights, len(examples), generator)
+    watch = _Watch(weights, len(examples), generator, kind)
     with eval_mode(plain), torch.no_grad():
         for inputs in _join(examples):
             watch.examples = len(inputs)
@@ -51,9 +55,11 @@ def _join(examples: Sequence[Batch]) -> Iterable[Tensor]:
 class _Watch(TorchFunctionMode):
     """Sees every call of a torch function with a weight among its arguments."""
 
-    def __init__(self, weights: Mapping[Tensor, bool], examples: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, weights: Mapping[Tensor, bool], examples: int, generator: torch.Generator, kind: type[InputMoments]
+    ) -> None:
         super().__init__()
-        self._weights, self._total, self._generator = weights, examples, generator
+        self._weights, self._total, self._generator, self._kind = weights, examples, generator, kind
         self.examples = 0
         self.found: dict[Tensor, InputMoments] = {}
         self.others: dict[Tensor, str] = {}
@@ -73,13 +79,13 @@ class _Watch(TorchFunctionMode):
     def _see(self, weight: Tensor, inputs: Tensor, places: int) -> None:
         """Add inputs, numbered in the first `places` dimensions: all of them, or some drawn at random."""
         width, has_bias = inputs.shape[places:].numel(), self._weights[weight]
-        moments = self.found.setdefault(weight, InputMoments(width + has_bias, has_bias, self._total))
+        moments = self.found.setdefault(weight, self._kind(width + has_bias, has_bias, self._total))
         count, room = inputs.shape[:places].numel(), moments.room(self.examples)
         if count > room:
             drawn = torch.randint(count, (room,), generator=self._generator, device="cpu").to(inputs.device)
             # Patches are views of an image: only those that are drawn are copied.
             inputs = inputs[torch.unravel_index(drawn, inputs.shape[:places])]
-        moments.add(inputs.reshape(-1, width), max(1.0, count / room))
+        moments.add(inputs.reshape(-1, width), max(1.0, count / room), self._generator)
 
     def _note_others(self, func: Callable[..., Any], arguments: Iterable[Any]) -> None:
         if getattr(func, "__name__", "").startswith("__"):

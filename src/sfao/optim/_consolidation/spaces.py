@@ -41,7 +41,7 @@ def find_spaces(
                     space = copy(space)
                     space.to(block[0].device)
                     matrices = [parameter.detach().reshape(space.layout.rows, -1).float() for parameter in block]
-                    space.store(found[block[0]], layer.options["axes"], matrices, generator)
+                    space.store(found[block[0]], layer.options["axes"], matrices)
                 spaces[layer].append(space)
     _warn_about(layers, found, others)
     return spaces
