@@ -24,8 +24,9 @@ def run(folder: Path, method: str, seed: int = 0, benchmark: str = "split-mnist-
 def comparison_of_four(folder: Path) -> Path:
     """Three methods over two seeds, a fourth with a rate of learning that diverges, a run of another benchmark."""
     for seed in (0, 1):
-        for method in ("sgd", "ewc", "sfao"):
+        for method in ("sgd", "ewc"):
             run(folder / f"{method}-{seed}", method, seed)
+        run(folder / f"sfao-{seed}", "sfao", seed, **{"options.memory": "directions"})
         run(folder / f"si-{seed}", "si", seed, lr=1e30 if seed else 0.01)
     run(folder / "permuted-0", "sgd", benchmark="permuted-mnist-5k")
     return folder

@@ -13,7 +13,15 @@ from sfao.tuning.search import make_search
 def record(seed, last, status="done", **more):
     matrix = [[0.9, 0.5], [last, 0.7]]
     return Record(
-        "split-mnist-5k", "domain", "ewc", seed, status, matrix, [0.5, 0.5], summary(matrix, [0.5, 0.5]), **more
+        benchmark="split-mnist-5k",
+        scenario="domain",
+        method="ewc",
+        seed=seed,
+        status=status,
+        accuracy_matrix=matrix,
+        initial_accuracy=[0.5, 0.5],
+        metrics=summary(matrix, [0.5, 0.5]),
+        **more,
     )
 
 

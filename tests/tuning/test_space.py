@@ -56,7 +56,7 @@ def test_what_is_given_takes_the_place_of_the_methods_own():
 
 
 def test_what_is_fixed_is_not_searched():
-    assert list(choose(**{"options.target": "logit"})) == ["options.accept_above"]
+    assert list(choose(**{"options.tolerance": 0.2})) == ["options.keep"]
     with pytest.raises(ConfigError, match="all of its options that it searches are fixed"):
         choose(method="ewc", **{"options.strength": 3})
     with pytest.raises(ConfigError, match="`lr` must be fixed by --set or chosen by --search, got both"):

@@ -155,7 +155,8 @@ def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
 def _check_step(step: dict[str, Any]) -> dict[str, Any]:
     """Return a step whose decisions and looks can be drawn; raise on any other."""
     for look in step["gate"].values():
-        if not (abs(look["cosine"]) <= 1 and isfinite(look["kept"])):
+        # Only layers that hold directions have a cosine.
+        if not (abs(look.get("cosine", 0)) <= 1 and isfinite(look["kept"]) and isfinite(look.get("drift", 0))):
             raise ValueError
     counts = [layer[name] for layer in step["decisions"].values() for name in DECISIONS]
     if not all(isinstance(number, int) for number in (step["step"], step["task"], *counts)):

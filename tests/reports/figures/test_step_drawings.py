@@ -13,7 +13,9 @@ from sfao.reports.figures.decisions_over_time import count_decisions, decisions_
 from sfao.reports.figures.gate_looks import collect_looks
 from sfao.reports.figures.update_geometry import pick_typical_step, update_geometry
 from sfao.reports.groups import group_runs
+from sfao.reports.runs import load_runs
 from tests.reports.figures.test_drawings import copies, titles
+from tests.reports.real_runs import run as run_small
 
 
 def test_the_geometry_is_that_of_a_recorded_step(split):
@@ -115,3 +117,12 @@ def test_the_histogram_counts_every_look_and_marks_the_thresholds(split):
         options = runs[0].record.config["options"]
         marked = sorted(line.get_xdata()[0] for line in ax.lines)
         assert marked == [options["discard_below"], options["accept_above"]]
+
+
+def test_runs_that_remember_inputs_have_decisions_and_no_cosines(tmp_path):
+    run_small(tmp_path / "sfao-0", "sfao")
+    (group,) = group_runs(load_runs([tmp_path]))
+    assert set(group.done["sfao"][0].steps[-1]["gate"]["classifier"]) == {"kept", "drift"}
+    drawn = {drawing.name.rpartition("-")[2] for drawing in draw_figures(group)}
+    assert "decisions" in drawn
+    assert "cosines" not in drawn

@@ -17,7 +17,7 @@ THRESHOLDS = {"discard_below": "discard", "accept_above": "accept"}
 
 @rc_context(STYLE)
 def cosine_histogram(group: RunGroup) -> Drawing | None:
-    found = {row: collect_looks(runs) for row, runs in gated_rows(group).items()}
+    found = {row: looks for row, runs in gated_rows(group).items() if (looks := collect_looks(runs))}
     if not found:
         return None
     split = {(row, layer): own for row, all_of in found.items() for layer, own in _by_layer(all_of).items()}

@@ -27,17 +27,19 @@ class Look:
 
 
 def collect_looks(runs: Iterable[LoadedRun]) -> list[Look]:
+    """Return the looks at layers that were compared with directions; a layer that remembers its inputs has no cosine."""
     return [
         Look(run, line["step"], layer, look["cosine"], look["kept"])
         for run in runs
         for line in run.steps
         for layer, look in line["gate"].items()
+        if "cosine" in look
     ]
 
 
 def gated_rows(group: RunGroup) -> dict[str, list[LoadedRun]]:
     """Return the rows whose runs have a gate that decided anything, ours first."""
-    gated = {row: runs for row, runs in group.done.items() if collect_looks(runs)}
+    gated = {row: runs for row, runs in group.done.items() if any(line["gate"] for run in runs for line in run.steps)}
     return dict(sorted(gated.items(), key=lambda item: item[0].split(" ")[0] != OURS))
 
 
