@@ -38,7 +38,9 @@ def test_the_diff_turns_sgd_into_sfao(tmp_path):
     """The lines of the diff, applied to a plain SGD loop, are a program that runs and gates."""
     diff = blocks("diff")[0].splitlines()
     body = "\n".join(line[1:] for line in diff if not line.startswith("-"))
-    setting = blocks("python")[0].split("optimizer = ")[0]
+    setting = blocks("python")[0].split("def learn(")[0]
+    setting += "tasks = [make_task() for _ in range(4)]\nloss = nn.CrossEntropyLoss()\n"
+    setting += "model = nn.Sequential(nn.Linear(40, 64), nn.ReLU(), nn.Linear(64, 10))\n"
     (projected,) = run(f"{setting}\n{body}\nprint(optimizer.counts['0']['project'])", tmp_path)
     assert int(projected) > 60
 
