@@ -58,6 +58,29 @@ def test_a_group_with_nothing_beside_sgd_is_no_group():
     assert len(left_out) == 2
 
 
+def test_the_subspace_is_measured_beside_sgd_in_every_model():
+    groups, left_out = plan_groups(Sweep(("mlp", "cnn"), directions=(), axes=(50, 200)))
+    assert left_out == []
+    assert [group.title for group in groups] == [
+        *(f"{model}, {axes} axes" for model in ("mlp", "mlp-64", "mlp-1024") for axes in (50, 200)),
+        "cnn, 50 axes",
+        "cnn, 200 axes",
+    ]
+    assert groups[1].cases == (Case("mlp"), Case("mlp", axes=200))
+    assert Case("mlp", axes=200).name == "SFAO subspace, 200 axes"
+
+
+def test_cases_with_directions_are_the_same_beside_axes():
+    alone, both = (plan_groups(Sweep(("mlp",), (10, 50), widths=False, axes=axes))[0] for axes in ((), (200,)))
+    assert both[1:] == alone
+
+
+def test_axes_that_would_hold_too_much_are_left_out_and_named():
+    groups, left_out = plan_groups(Sweep(("cnn",), (), axes=(1, 200), most_bytes=10**6))
+    assert [group.title for group in groups] == ["cnn, 1 axes"]
+    assert left_out == ["cnn, SFAO subspace, 200 axes: 0.0 GB"]
+
+
 def test_rows_have_no_rank():
     assert combine_storages(["dense", "factored"], [1, 4], ["float32"]) == (
         DENSE,

@@ -1,5 +1,6 @@
 """The figure of a bench."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -35,6 +36,21 @@ def test_a_panel_for_every_model_and_one_against_parameters():
     assert middle.lines[1].get_ydata().tolist() == pytest.approx([10.70794, 214.1588])
     assert right.lines[0].get_xdata().tolist() == [203_530, 1_070_794]
     assert "cnn, b, 200 directions: 214.16 ms" in drawing.alt
+
+
+def test_axes_are_a_line_of_their_own():
+    axes = [
+        replace(row("mlp", 0, f"SFAO subspace, {n} axes", n / 10), group=f"mlp, {n} axes", axes=n) for n in (50, 200)
+    ]
+    drawing = cost_figure(results(*axes, row("mlp", 10, "a", 1.0), row("mlp", 200, "a", 8.0)))
+    (ax,) = drawing.figure.axes
+    assert ax.get_xlabel() == "directions or axes a layer"
+    assert {line.get_label(): line.get_xdata().tolist() for line in ax.lines} == {
+        "SFAO subspace": [50, 200],
+        "a": [10, 200],
+    }
+    assert "mlp, SFAO subspace, 200 axes: 20.00 ms" in drawing.alt
+    assert cost_figure(results(*axes)).figure.axes[0].get_xlabel() == "axes a layer"
 
 
 def test_one_model_at_one_size_is_no_figure():

@@ -2,8 +2,23 @@
 
 import pytest
 
-from sfao.cost.formats import write_notes
-from sfao.cost.results import Results
+from sfao.cost.formats import as_markdown, write_notes
+from sfao.cost.results import Results, Row
+
+MACHINE = {"processor": "one", "threads": "1", "torch": "2", "python": "3", "sfao": "0"}
+
+
+def test_notes_tell_of_the_memories_that_were_measured():
+    machine = {"load_before": None, "load_after": None, "cores": 2}
+    of_axes = Row(
+        "mlp, 200 axes", "SFAO subspace, 200 axes", "mlp", 9, 0, None, None, None, None, None, {"project": 4},
+        2.0, 1.0, 3.0, 9, 2.0, 1.0, 1000, 0, axes=200,
+    )  # fmt: skip
+    said = " ".join(write_notes(Results([of_axes], "cpu, batch 32", True, machine, [])))
+    assert "every layer softens its gradient" in said
+    assert "every layer projects" not in said
+    table = as_markdown(Results([of_axes], "cpu, batch 32", True, {**MACHINE, **machine}, []))
+    assert "| SFAO subspace, 200 axes | 2.00 | 1.00-3.00 | 2.00 | 1.00 | 0.00 | 0.00 |" in table
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from sfao.cost.cases import Case
+from sfao.cost.cases import Case, case_bytes
 from sfao.cost.measuring import Effort, time_steps
 from sfao.cost.released import ReleasedLoop
-from sfao.cost.training import Setting, Training
+from sfao.cost.training import Setting, Training, full_subspace
 from sfao.gating.storage import Storage
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ def test_a_mixture_has_all_decisions_in_it(samples, storage):
     assert min(decided["accept"], decided["discard"]) >= 10
 
 
-@pytest.mark.parametrize("case", [Case(SMALL), Case(SMALL, 20), Case(SMALL, 20, FACTORED, 10)])
+@pytest.mark.parametrize("case", [Case(SMALL), Case(SMALL, 20), Case(SMALL, 20, FACTORED, 10), Case(SMALL, axes=20)])
 def test_every_case_learns_from_its_batches(case):
     training = Training(case, Setting(CPU, batch_size=8))
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
@@ -47,6 +47,32 @@ def test_every_case_learns_from_its_batches(case):
 def test_sgd_holds_nothing_and_decides_nothing():
     training = Training(Case(SMALL), Setting(CPU))
     assert (training.memory_bytes, training.workspace_bytes, training.decision_counts) == (0, 0, {})
+
+
+@pytest.mark.parametrize(("model", "layers"), [(SMALL, 2), ("cnn", 4)])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_every_layer_softens_by_its_axes(model, layers, channels_last):
+    training = Training(Case(model, axes=30), Setting(CPU, batch_size=2, channels_last=channels_last))
+    for _ in range(3):
+        training.step()
+    assert training.decision_counts == {"project": 3 * layers}
+    assert all(0 < share < 0.999 for share in training.optimizer.kept().values())
+    assert training.memory_bytes == case_bytes(Case(model, axes=30))
+    assert training.workspace_bytes == 0
+
+
+def test_axes_are_orthonormal_and_their_probes_lie_along_them():
+    model = nn.Sequential(nn.Linear(40, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    optimizer = full_subspace(model, 12, CPU)
+    (wide,), (norm,), (narrow,) = (layer.spaces for layer in optimizer.gate.layers)
+    assert (wide.axes.shape, narrow.axes.shape) == ((12, 41), (6, 6))
+    assert norm.is_empty
+    torch.testing.assert_close(wide.axes @ wide.axes.T, torch.eye(12), atol=1e-5, rtol=0)
+    torch.testing.assert_close(wide.probes @ wide.axes.T @ wide.axes, wide.probes, atol=1e-4, rtol=0)
+    assert wide.moments.tolist() == sorted(wide.moments.tolist(), reverse=True)
+    model(torch.randn(4, 40)).sum().backward()
+    optimizer.step()
+    assert optimizer.drifts == pytest.approx({"0": 0.0, "2": 0.0}, abs=1e-6)
 
 
 def test_the_released_loop_subtracts_one_direction_after_the_other():

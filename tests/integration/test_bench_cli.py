@@ -40,7 +40,11 @@ def test_it_leaves_json_a_table_and_a_figure_and_names_them(measured):
 
 def test_the_numbers_hang_together(measured):
     found = json.loads((measured[0] / "bench.json").read_text())
-    assert [(row["directions"], row["name"]) for row in found["rows"]] == [
+    assert [(row["axes"], row["name"]) for row in found["rows"][:2]] == [(0, "SGD"), (200, "SFAO subspace, 200 axes")]
+    assert [row["memory_bytes"] for row in found["rows"][:2]] == [0, 920_512]
+    assert found["rows"][0]["ms"] < found["rows"][1]["ms"]
+    of_directions = found["rows"][2:]
+    assert [(row["directions"], row["name"]) for row in of_directions] == [
         (directions, name)
         for count in (10, 50)
         for directions, name in (
@@ -57,10 +61,10 @@ def test_the_numbers_hang_together(measured):
         assert row["times_sgd"] == row["ms"] / sgd
         assert row["gate_ms"] == row["ms"] - sgd
         assert set(row["decided"]) <= {"project"}
-    held = [row["memory_bytes"] for row in found["rows"]]
+    held = [row["memory_bytes"] for row in of_directions]
     assert held == [0, 8_141_200, 8_141_200, 52_320, 0, 40_706_000, 40_706_000, 261_600]
     # What every machine must find: with fifty directions the gate costs something, and rows more than factors.
-    sgd, released, dense, factored = (row["ms"] for row in found["rows"][4:])
+    sgd, released, dense, factored = (row["ms"] for row in of_directions[4:])
     assert sgd < factored < dense < released
     assert found["machine"]["threads"] == "1"
     assert found["cpu_time"]
@@ -73,6 +77,7 @@ def test_the_screen_and_the_table_show_the_same(measured):
         assert f"{row['times_sgd']:.2f}" in line
     table = (out / "bench.md").read_text()
     assert table.count("| SFAO dense, float32 |") == 2
+    assert table.count("| SFAO subspace, 200 axes |") == 1
     assert "cpu, batch 32; 1 CPU threads; torch" in table
     assert "took turns in one process" in table
 
@@ -81,7 +86,7 @@ def test_other_precisions_mixtures_and_samples_say_so(tmp_path):
     result = invoke(
         *("bench", "--quick", "--model", "cnn", "--directions", "12", "--samples", "4,all,20", "--decisions", "mix"),
         *("--storage", "factored", "--rank", "1,2", "--memory-dtype", "bfloat16", "--batch-size", "2"),
-        *("--channels-last", "--autocast", "bfloat16", "--out", tmp_path, "--json"),
+        *("--channels-last", "--autocast", "bfloat16", "--memory", "directions", "--out", tmp_path, "--json"),
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
@@ -92,6 +97,17 @@ def test_other_precisions_mixtures_and_samples_say_so(tmp_path):
     assert all(set(row["decided"]) & {"accept", "project", "discard"} for row in gated)
     assert {path.name for path in tmp_path.iterdir()} == {"bench.json", "bench.md"}  # nothing was varied to be drawn
     assert "accepted/projected/discarded" in (tmp_path / "bench.md").read_text()
+
+
+def test_the_subspace_alone_with_several_numbers_of_axes(tmp_path):
+    result = invoke("bench", "--quick", "--memory", "subspace", "--axes", "5,40", "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [(row["group"], row["axes"]) for row in found["rows"]] == [
+        ("mlp, 5 axes", 0), ("mlp, 5 axes", 5), ("mlp, 40 axes", 0), ("mlp, 40 axes", 40),
+    ]  # fmt: skip
+    assert all(set(row["decided"]) == {"project"} for row in found["rows"] if row["axes"])
+    assert "axes a layer" in (tmp_path / "bench.svg").read_text()
 
 
 def test_what_is_too_large_is_said_to_be_left_out(tmp_path):
@@ -110,6 +126,10 @@ def test_what_is_too_large_is_said_to_be_left_out(tmp_path):
         (["--model", "mpl"], "`model` must be one of mlp, cnn, wrn-28-10, got 'mpl' (did you mean 'mlp'?)"),
         (["--device", "tpu"], "`device` must be one that this machine has, got 'tpu'"),
         (["--device", "meta"], "`device` must be one that this machine has, got 'meta'"),
+        (["--memory", "subspaces"], "`memory` must be one of subspace, directions, got 'subspaces'"),
+        (["--axes", "0"], "`axes` must be whole numbers of at least 1"),
+        (["--memory", "directions", "--axes", "9"], "`axes` is an option of subspace, but `memory` is 'directions'"),
+        (["--memory", "subspace", "--rank", "2"], "`rank` is an option of directions, but `memory` is 'subspace'"),
         (["--directions", "10,,50"], "`directions` must be whole numbers of at least 1 with commas between"),
         (["--directions", "0"], "`directions` must be whole numbers of at least 1"),
         (["--directions", "10,10"], "`directions` must name each one once, got '10,10'"),
@@ -152,6 +172,33 @@ def test_estimate_tells_bytes_and_time():
     assert "on this machine in" in lines["calibrated"]
 
 
+def test_estimate_is_of_the_default_where_nothing_is_said():
+    done = subprocess.run(
+        [*COMMAND, "estimate", "--model", "mlp", "--threads", "1"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert lines["memory"].endswith("subspace: 200 axes per layer")
+    assert "920,512 bytes" in lines["axes"]
+    assert "if every layer softens" in lines["gate"]
+    assert "subspace" in lines["calibrated"]
+    assert "directions" not in done.stdout
+
+
+def test_estimate_of_axes_under_a_budget():
+    result = invoke(
+        *("estimate", "--model", "cnn", "--axes", 40, "--memory-budget", "256KiB", "--input", "1x8x8"),
+        *("--batch-size", 4, "--json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["memory"], "capacity" in found) == ("subspace", False)
+    assert 1 <= found["axes"] <= 40
+    assert found["memory_bytes"] <= 2**18
+    assert found["plan"].startswith(f"{found['axes']} axes per layer, ")
+    assert found["times_sgd"] > 1
+
+
 def test_estimate_for_scripts_and_under_a_budget():
     result = invoke(
         *("estimate", "--model", "cnn", "--capacity", 20, "--memory-budget", "1MiB", "--input", "1x8x8"),
@@ -175,7 +222,13 @@ def test_estimate_for_scripts_and_under_a_budget():
         (["--model", "mlp", "--rank", "0"], "`rank` must be a whole number of at least 1, got 0"),
         (["--model", "mlp", "--samples", "0"], "`samples` must be a whole number of at least 1, got 0"),
         (["--model", "mlp", "--storage", "sparse"], "`storage` must be one of dense, factored, got 'sparse'"),
-        (["--model", "mlp", "--memory-budget", "1"], "`memory_budget` must hold at least one direction a layer"),
+        (["--model", "mlp", "--memory-budget", "1"], "`memory_budget` must hold at least one axis per layer"),
+        (["--model", "mlp", "--memory-budget", "1", "--capacity", "9"], "must hold at least one direction a layer"),
+        (["--model", "mlp", "--axes", "0"], "`axes` must be a whole number of at least 1, got 0"),
+        (["--model", "mlp", "--memory", "both"], "`memory` must be one of subspace, directions, got 'both'"),
+        (["--model", "mlp", "--axes", "9", "--rank", "2"], "`axes` and `rank` are options of different memories; give"),
+        (["--model", "mlp", "--memory", "subspace", "--samples", "2"], "`samples` is an option of memory='directions'"),
+        (["--model", "mlp", "--memory", "directions", "--axes", "2"], "`axes` is an option of memory='subspace'"),
         (["--model", "mlp", "--memory-budget", "lots"], "`memory_budget` must be a size such as '64MiB'"),
         (["--model", "mlp", "--memory-budget", "1MB", "--rank", "2"], "`memory_budget` picks `rank`"),
         (["--model", "cnn", "--input", "3x32"], "`input` must be channels x height x width, such as 3x32x32, got"),

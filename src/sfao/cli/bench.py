@@ -15,9 +15,17 @@ if TYPE_CHECKING:
     from sfao.cost.measuring import Effort
     from sfao.cost.results import Progress, Results
 
-#: The options by default, and with --quick.
-USUAL = {"directions": "10,50,200,1000", "samples": "10,1,all", "decisions": "project,accept,discard,mix"}
-HURRIED = {"directions": "10,50", "samples": "10", "decisions": "project"}
+AXES = "200"
+#: The options of directions by default, and with --quick.
+USUAL = {
+    "directions": "10,50,200,1000",
+    "samples": "10,1,all",
+    "storage": "dense,factored",
+    "rank": "1",
+    "memory_dtype": "float32",
+    "decisions": "project,accept,discard,mix",
+}
+HURRIED = {**USUAL, "directions": "10,50", "samples": "10", "decisions": "project"}
 
 
 def bench(
@@ -26,13 +34,15 @@ def bench(
         typer.Option(help="mlp, cnn or wrn-28-10. Repeatable.", show_default="mlp and cnn; on a GPU all"),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    memory: Annotated[str, typer.Option(help="What is remembered.")] = "subspace,directions",
+    axes: Annotated[str | None, typer.Option(help="Of the subspace, axes a layer.", show_default="200")] = None,
     directions: Annotated[str | None, typer.Option(help="Directions a layer.", show_default="10,50,200,1000")] = None,
     samples: Annotated[
         str | None, typer.Option(help="Directions compared with at a step, or all.", show_default="10,1,all")
     ] = None,
-    storage: Annotated[str, typer.Option(help="dense, factored.")] = "dense,factored",
-    rank: Annotated[str, typer.Option(help="Ranks of what is factored.")] = "1",
-    memory_dtype: Annotated[str, typer.Option(help="float32, bfloat16.")] = "float32",
+    storage: Annotated[str | None, typer.Option(help="Of directions.", show_default="dense,factored")] = None,
+    rank: Annotated[str | None, typer.Option(help="Ranks of what is factored.", show_default="1")] = None,
+    memory_dtype: Annotated[str | None, typer.Option(help="float32, bfloat16.", show_default="float32")] = None,
     decisions: Annotated[
         str | None, typer.Option(help="What the gate decides.", show_default="project,accept,discard,mix")
     ] = None,
@@ -54,13 +64,14 @@ def bench(
 ) -> None:
     """Time and bytes of a step with the gate on, against SGD and the released code's loop, all in turns.
 
-    Lists have commas between. Directions, samples and decisions are varied one at a time, the others being the first
-    of their list (directions: 200). A minute or two.
+    Lists have commas between. With the subspace, every layer softens its gradient. Directions, samples and decisions
+    are varied one at a time, the others being the first of their list (directions: 200). A minute or two.
     """
     with spoken_errors(debug):
         import torch
 
         from sfao.cost.arguments import (
+            check_measured,
             make_setting,
             parse_choice,
             parse_choices,
@@ -73,6 +84,17 @@ def bench(
         from sfao.experiment.errors import ConfigError
 
         usual = HURRIED if quick else USUAL
+        measured = parse_choices("memory", memory)
+        given = {
+            "directions": directions,
+            "samples": samples,
+            "storage": storage,
+            "rank": rank,
+            "memory-dtype": memory_dtype,
+            "decisions": decisions,
+        }
+        check_measured("subspace", {"axes": axes}, measured)
+        check_measured("directions", given, measured)
         trained = make_setting(
             device,
             batch_size,
@@ -84,12 +106,15 @@ def bench(
         everything = ["mlp"] if quick else list(SUBJECTS) if trained.device.type == "cuda" else ["mlp", "cnn"]
         sweep = Sweep(
             models=tuple(dict.fromkeys(parse_choice("model", name) for name in model or everything)),
-            directions=parse_counts("directions", directions or usual["directions"]),
+            directions=parse_counts("directions", directions or usual["directions"])
+            if "directions" in measured
+            else (),
+            axes=parse_counts("axes", axes or AXES) if "subspace" in measured else (),
             samples=parse_samples(samples or usual["samples"]),
             storages=combine_storages(
-                parse_choices("storage", storage),
-                parse_counts("rank", rank),
-                parse_choices("memory-dtype", memory_dtype),
+                parse_choices("storage", storage or usual["storage"]),
+                parse_counts("rank", rank or usual["rank"]),
+                parse_choices("memory-dtype", memory_dtype or usual["memory_dtype"]),
             ),
             decisions=parse_choices("decisions", decisions or usual["decisions"]),
             widths=not quick,

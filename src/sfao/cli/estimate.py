@@ -12,14 +12,21 @@ if TYPE_CHECKING:
 
 def estimate(
     model: Annotated[str, typer.Option(help="mlp, cnn or wrn-28-10.")],
-    capacity: Annotated[int, typer.Option(help="Directions a layer.")] = 200,
-    storage: Annotated[str | None, typer.Option(help="dense or factored.", show_default="dense")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="subspace or directions.", show_default="subspace; directions where an option of theirs is given"
+        ),
+    ] = None,
+    axes: Annotated[int | None, typer.Option(help="Of the subspace, axes per layer.", show_default="200")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Directions a layer.", show_default="200")] = None,
+    storage: Annotated[str | None, typer.Option(help="Of directions, dense or factored.", show_default="dense")] = None,
     rank: Annotated[int | None, typer.Option(help="Of what is factored.", show_default="1")] = None,
     memory_dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16.", show_default="float32")] = None,
     memory_budget: Annotated[
-        str | None, typer.Option(help="What may be held, such as 64MiB: picks the three above.")
+        str | None, typer.Option(help="What may be held, such as 64MiB: picks axes, or how to store directions.")
     ] = None,
-    samples: Annotated[int, typer.Option(help="Directions compared with at a step.")] = 10,
+    samples: Annotated[int | None, typer.Option(help="Directions compared with at a step.", show_default="10")] = None,
     input_shape: Annotated[
         str | None,
         typer.Option("--input", help="Channels x height x width.", show_default="1x28x28 for mlp, else 3x32x32"),
@@ -35,14 +42,22 @@ def estimate(
     with spoken_errors(debug):
         import torch
 
-        from sfao.cost.arguments import make_setting, make_subject
+        from sfao.cost.arguments import check_one_memory, make_setting, make_subject, parse_choice
         from sfao.cost.estimate import choose_holding
         from sfao.cost.estimate import estimate as predict
         from sfao.experiment.errors import ConfigError, reraise_as
 
-        given = {"storage": storage, "rank": rank, "memory_dtype": memory_dtype}
+        given = {
+            "memory": None if memory is None else parse_choice("memory", memory),
+            "axes": axes,
+            "capacity": capacity,
+            "storage": storage,
+            "rank": rank,
+            "memory_dtype": memory_dtype,
+            "samples": samples,
+        }
         options: Any = {name: value for name, value in given.items() if value is not None}
-        options |= {"capacity": capacity, "samples": samples}
+        check_one_memory(options)
         subject = make_subject(model, input_shape, classes)
         with reraise_as(ConfigError):
             choose_holding(subject, options, memory_budget)
@@ -63,9 +78,8 @@ def describe_as_json(model: str, found: "Estimate") -> dict[str, Any]:
         "model": model,
         "parameters": found.parameters,
         "layers": found.layers,
-        "capacity": found.holding.capacity,
-        **found.holding.storage.options,
-        "samples": found.holding.samples,
+        "memory": found.holding.memory,
+        **found.holding.options,
         "plan": found.plan,
         "memory_bytes": found.memory_bytes,
         "workspace_bytes": found.workspace_bytes,
@@ -90,11 +104,11 @@ def print_estimate(model: str, found: "Estimate", batch_size: int) -> None:
     paces = ", ".join(f"{pace.kind} {pace}" for pace in calibration.paces)
     lines = {
         "model": f"{model}, {found.parameters:,} parameters in {found.layers} layers",
-        "memory": found.plan or f"{holding.storage}, {holding.capacity} directions a layer",
-        "directions": f"{found.memory_bytes:,} bytes ({format_bytes(found.memory_bytes)})",
+        "memory": f"{holding.memory}: {found.plan or holding}",
+        holding.held: f"{found.memory_bytes:,} bytes ({format_bytes(found.memory_bytes)})",
         "workspace": f"{found.workspace_bytes:,} bytes ({format_bytes(found.workspace_bytes)})",
         "SGD": f"{calibration.sgd_ms:.2f} ms a step of batch {batch_size}{source}",
-        "gate": f"{found.gate_ms:.2f} ms, if every layer projects: {calibration.overhead_ms:.2f} ms for calls, "
+        "gate": f"{found.gate_ms:.2f} ms, if every layer {holding.action}: {calibration.overhead_ms:.2f} ms for calls, "
         "the rest for work",
         "step": f"{found.step_ms:.2f} ms, {found.times_sgd:.2f} x SGD",
         "calibrated": f"on this machine in {calibration.seconds:.1f} s: {paces}",

@@ -1,6 +1,6 @@
 """Arguments of `bench` and `estimate`, parsed and checked; a ConfigError names argument, rule and value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -11,12 +11,13 @@ from sfao.cost.training import AUTOCAST, COMPILED, Setting
 from sfao.experiment.device import usable_device
 from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.gating.budget import parse_bytes
-from sfao.gating.options import CHOICES
+from sfao.gating.options import CHOICES, OPTIONS_OF
 
 Value = TypeVar("Value")
 
 ALL = "all"
 KNOWN = {
+    "memory": tuple(OPTIONS_OF),
     "decisions": DECISIONS,
     "storage": CHOICES["storage"],
     "memory-dtype": CHOICES["memory_dtype"],
@@ -35,6 +36,20 @@ def parse_choice(name: str, value: str) -> str:
     with reraise_as(ConfigError):
         check_choice(name, value, KNOWN[name])
     return value
+
+
+def check_one_memory(options: Mapping[str, object]) -> None:
+    """Refuse options of both memories at once: one is estimated at a time."""
+    named = [name for names in OPTIONS_OF.values() for name in next(([n] for n in names if n in options), [])]
+    if len(named) > 1 and "memory" not in options:
+        raise ConfigError(f"`{named[0]}` and `{named[1]}` are options of different memories; give one of the two")
+
+
+def check_measured(memory: str, options: Mapping[str, object], measured: Sequence[str]) -> None:
+    """Refuse options, those that are not None, of a memory that is not measured."""
+    for name, value in options.items():
+        if value is not None and memory not in measured:
+            raise ConfigError(f"`{name}` is an option of {memory}, but `memory` is {','.join(measured)!r}")
 
 
 def parse_counts(name: str, text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The cases to measure: models, ways to hold directions, and groups of cases that are timed side by side."""
+"""The cases to measure: models, axes, ways to hold directions, and groups of cases that are timed side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfao.cost.memory_size import count_memory_bytes
+from sfao.cost.memory_size import count_axes_bytes, count_memory_bytes
 from sfao.gating.storage import STORAGES, Storage
 from sfao.models import MODELS, build_model
 from sfao.optim.layers import layer_groups
@@ -52,7 +52,7 @@ WIDTHS = {f"mlp-{width}": Subject("mlp", (1, 28, 28), {"hidden": width}) for wid
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to time; without a storage it is SGD (no directions) or the released code's loop."""
+    """One thing to time: SFAO with axes or with a storage of directions; else the released code's loop, or SGD."""
 
     model: str
     directions: int = 0
@@ -60,12 +60,20 @@ class Case:
     #: Directions compared with at a step; None for all.
     samples: int | None = None
     decisions: str = "project"
+    #: Axes of the inputs of each layer; there are no directions then.
+    axes: int = 0
 
     @property
     def name(self) -> str:
+        if self.axes:
+            return f"SFAO subspace, {self.axes} axes"
         if self.storage is not None:
             return f"SFAO {self.storage.form}, {self.storage.dtype}"
         return "released-code loop" if self.directions else "SGD"
+
+    def __str__(self) -> str:
+        held = f", {self.directions} directions" if self.directions else ""
+        return f"{self.model}, {self.name}{held}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The settings to vary. Directions, samples and decisions are varied one at a time, around the usual ones."""
+    """The settings to vary. Directions, samples and decisions are varied one at a time, around the usual ones.
+
+    Without directions, or without axes, nothing that holds them is measured.
+    """
 
     models: tuple[str, ...]
     directions: tuple[int, ...] = (10, 50, 200, 1000)
@@ -90,6 +101,7 @@ class Sweep:
     released: bool = True
     #: Cases that would hold more are left out.
     most_bytes: int = 10**9
+    axes: tuple[int, ...] = ()
 
     @property
     def usual_directions(self) -> int:
@@ -118,25 +130,31 @@ def plan_groups(sweep: Sweep) -> tuple[list[Group], list[str]]:
         for group in _groups(model, sweep):
             sizes = {case: case_bytes(case) for case in group.cases}
             fitting = tuple(case for case in group.cases if sizes[case] <= sweep.most_bytes)
-            left_out += [
-                f"{case.model}, {case.name}, {case.directions} directions: {sizes[case] / 1e9:.1f} GB"
-                for case in group.cases
-                if case not in fitting
-            ]
+            left_out += [f"{case}: {sizes[case] / 1e9:.1f} GB" for case in group.cases if case not in fitting]
             if len(fitting) > 1:
                 groups.append(replace(group, cases=fitting))
     return groups, list(dict.fromkeys(left_out))
 
 
 def case_bytes(case: Case) -> int:
-    """Return the bytes of the directions of a case."""
+    """Return the bytes of the axes or directions of a case."""
     model = find_subject(case.model).outline()
+    if case.axes:
+        return count_axes_bytes(layer_groups(model), case.axes).held
     if case.storage is None:
         return case.directions * sum(parameter.nbytes for parameter in model.parameters())
-    return count_memory_bytes(layer_groups(model), case.directions, case.storage).directions
+    return count_memory_bytes(layer_groups(model), case.directions, case.storage).held
 
 
 def _groups(model: str, sweep: Sweep) -> list[Group]:
+    models = [model, *(WIDTHS if sweep.widths and model == "mlp" else ())]
+    by_axes = [
+        Group(f"{one}, {count} axes", (Case(one), Case(one, axes=count))) for one in models for count in sweep.axes
+    ]
+    return by_axes + (_direction_groups(model, sweep) if sweep.directions else [])
+
+
+def _direction_groups(model: str, sweep: Sweep) -> list[Group]:
     usual, samples, decisions = sweep.usual_directions, sweep.samples[0], sweep.decisions[0]
     groups = [_group(model, f"{count} directions", sweep, count, samples, decisions) for count in sweep.directions]
     for other in sweep.samples[1:]:

@@ -2,21 +2,26 @@
 
 from dataclasses import dataclass
 
+from sfao.cost.axes_work import AxesHolding
 from sfao.cost.calibration import Calibration, calibrate
 from sfao.cost.cases import Subject
-from sfao.cost.gate_work import Holding, layer_work
-from sfao.cost.memory_size import count_memory_bytes
+from sfao.cost.direction_work import DirectionHolding
+from sfao.cost.gate_work import Holding
 from sfao.cost.training import Setting
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import GateOptions
-from sfao.gating.storage import Storage
 from sfao.optim._planning import plan_options
 from sfao.optim.layers import layer_groups
+
+#: The holding of each memory.
+HOLDINGS: dict[str, type[AxesHolding] | type[DirectionHolding]] = {
+    kind.memory: kind for kind in (AxesHolding, DirectionHolding)
+}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of a gate that projects at every step, which is the most it can do, on top of a step of SGD."""
+    """The cost of a gate that softens or projects at every step, the most it can do, on top of a step of SGD."""
 
     parameters: int
     layers: int
@@ -40,26 +45,26 @@ class Estimate:
 def choose_holding(
     of: Subject, options: GateOptions, memory_budget: str | int | None
 ) -> tuple[Holding, MemoryPlan | None]:
-    """Return the way to hold the directions; raise a ValueError for an option that breaks its rule."""
+    """Return the way to hold axes or directions; raise a ValueError for an option that breaks its rule."""
     chosen, plan = plan_options(layer_groups(of.outline()), memory_budget, options)
-    return Holding(chosen["capacity"], Storage.of(chosen), chosen["samples"]), plan
+    return HOLDINGS[chosen["memory"]].of(chosen), plan
 
 
 def estimate(of: Subject, options: GateOptions, memory_budget: str | int | None, setting: Setting) -> Estimate:
-    """Predict gate = overhead + work / pace, the work counted from the shapes of the layers (`gate_work.py`)."""
+    """Predict gate = overhead + work / pace, the work counted from the shapes of the layers."""
     groups = layer_groups(of.outline())
     holding, plan = choose_holding(of, options, memory_budget)
-    held = count_memory_bytes(groups, holding.capacity, holding.storage)
+    size = holding.count_bytes(groups)
     layers = [[tuple(parameter.shape) for parameter in group["params"]] for group in groups]
     calibration = calibrate(of, layers, holding, setting)
-    at_work = sum(pace.ms(layer_work(shapes, holding)) for shapes in layers for pace in calibration.paces)
+    at_work = sum(pace.ms(holding.count_work(shapes)) for shapes in layers for pace in calibration.paces)
     return Estimate(
         parameters=sum(parameter.numel() for group in groups for parameter in group["params"]),
         layers=len(layers),
         holding=holding,
         plan=None if plan is None else str(plan),
-        memory_bytes=held.directions,
-        workspace_bytes=held.workspace,
+        memory_bytes=size.held,
+        workspace_bytes=size.workspace,
         calibration=calibration,
         gate_ms=calibration.overhead_ms + at_work,
     )

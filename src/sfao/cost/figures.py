@@ -1,4 +1,4 @@
-"""The figure of the gate's cost: against the directions held, and against the parameters of the model."""
+"""The figure of the gate's cost: against the directions or axes held, and against the parameters of the model."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -12,7 +12,7 @@ from sfao.cost.results import Results, Row
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.style import METHOD_COLOURS, MUTED, STYLE, panels
 
-#: In the order of their first appearance: the released loop, then the storages.
+#: In the order of their first appearance: the subspace, the released loop, then the storages.
 LOOKS = [METHOD_COLOURS[name] for name in ("joint", "ogd", "sfao", "ewc", "gem", "si", "gpm", "agem")]
 
 MOST_MARKS = 6
@@ -21,24 +21,25 @@ MOST_MARKS = 6
 @rc_context(STYLE)
 def cost_figure(results: Results) -> Drawing | None:
     """Draw the cost of the gate; None when nothing was varied that could be drawn."""
-    gated = [row for row in results.rows if row.directions and row.group.endswith("directions")]
+    gated = [row for row in results.rows if row.held and row.group.endswith(("directions", "axes"))]
     models = [model for model in dict.fromkeys(row.model for row in gated) if _varies(gated, model)]
-    usual = _most_common([row.directions for row in gated])
-    beside = [row for row in gated if row.directions == usual]
+    usual = _most_common([row.held for row in gated])
+    beside = [row for row in gated if row.held == usual]
+    held = " or ".join(name for name in ("directions", "axes") if any(getattr(row, name) for row in gated))
     by_size = len({row.parameters for row in beside}) > 1
     count = len(models) + by_size
     if count == 0:
         return None
-    names = list(dict.fromkeys(row.name for row in gated))
+    names = list(dict.fromkeys(_series(row) for row in gated))
     looks = {name: LOOKS[number % len(LOOKS)] for number, name in enumerate(names)}
     figure, axes = panels(count, columns=3, height=2.4)
     for ax, model in zip(axes, models, strict=False):
-        _draw(ax, [row for row in gated if row.model == model], lambda row: row.directions, looks)
-        ax.set(title=model, xlabel="directions a layer")
+        _draw(ax, [row for row in gated if row.model == model], lambda row: row.held, looks)
+        ax.set(title=model, xlabel=f"{held} a layer")
         ax.tick_params(labelbottom=True)
     if by_size:
         _draw(axes[-1], beside, lambda row: row.parameters, looks)
-        axes[-1].set(title=f"{usual} directions a layer", xlabel="parameters of the model")
+        axes[-1].set(title=f"{usual} {held} a layer", xlabel="parameters of the model")
         axes[-1].tick_params(labelbottom=True)
     axes[0].set_ylabel("gate, ms a step")
     handles, labels = _legend(axes)
@@ -50,7 +51,7 @@ def cost_figure(results: Results) -> Drawing | None:
             "Time of a step beyond SGD's, both axes logarithmic; against parameters, all models that were measured. "
             f"{results.setting}."
         ),
-        alt="; ".join(f"{row.model}, {row.name}, {row.directions} directions: {row.gate_ms:.2f} ms" for row in gated),
+        alt="; ".join(f"{_say(row)}: {row.gate_ms:.2f} ms" for row in gated),
         figure=figure,
     )
 
@@ -58,7 +59,7 @@ def cost_figure(results: Results) -> Drawing | None:
 def _draw(ax: Axes, rows: Sequence[Row], across: Callable[[Row], int], looks: dict[str, tuple[str, str]]) -> None:
     for name, (colour, marker) in looks.items():
         # Where the gate costs less than the noise there is nothing a logarithm could show.
-        points = sorted((across(row), row.gate_ms) for row in rows if row.name == name and row.gate_ms > 0)
+        points = sorted((across(row), row.gate_ms) for row in rows if _series(row) == name and row.gate_ms > 0)
         if points:
             ax.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4, linewidth=1.0, label=name)
     ax.set_xscale("log")
@@ -72,13 +73,23 @@ def _draw(ax: Axes, rows: Sequence[Row], across: Callable[[Row], int], looks: di
     ax.grid(color=MUTED, alpha=0.2, linewidth=0.5)
 
 
+def _series(row: Row) -> str:
+    """Return the name of the line that a row is a point of."""
+    return "SFAO subspace" if row.axes else row.name
+
+
+def _say(row: Row) -> str:
+    held = f", {row.directions} directions" if row.directions else ""
+    return f"{row.model}, {row.name}{held}"
+
+
 def _legend(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
     shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     return list(shown.values()), list(shown)
 
 
 def _varies(rows: Sequence[Row], model: str) -> bool:
-    return len({row.directions for row in rows if row.model == model}) > 1
+    return len({row.held for row in rows if row.model == model}) > 1
 
 
 def _most_common(values: Sequence[int]) -> int:

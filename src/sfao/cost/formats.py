@@ -41,7 +41,7 @@ def _tables(results: Results) -> Iterator[Table[Row]]:
 
 def _of_gate(number: float, row: Row) -> str:
     """The number, but nothing for SGD, which has no gate."""
-    return f"{number:,.2f}" if row.directions else ""
+    return f"{number:,.2f}" if row.held else ""
 
 
 def _mixture(row: Row) -> str:
@@ -72,11 +72,16 @@ COLUMNS: tuple[Column[Row], ...] = (
 def write_notes(results: Results) -> list[str]:
     lines = [
         "Cases of a table took turns in one process. ms a step: the median, forward, backward and update; "
-        "gate: beyond SGD's. MB held: the directions; workspace: their Gram matrices and factors.",
-        "Every layer projects at every step, 10 directions sampled, where the table does not say otherwise."
-        if _usual(results)
-        else "Decisions and samples as asked for.",
+        "gate: beyond SGD's. MB held: the axes or directions; workspace: Gram matrices and factors of directions.",
     ]
+    if any(row.axes for row in results.rows):
+        lines.append("Of axes: every layer softens its gradient at every step.")
+    if any(row.directions for row in results.rows):
+        lines.append(
+            "Of directions: every layer projects at every step, 10 sampled, where the table does not say otherwise."
+            if _usual(results)
+            else "Of directions: decisions and samples as asked for."
+        )
     if any(row.decisions == "mix" for row in results.rows):
         lines.append("A mixture is accepted/projected/discarded so often, in per cent of layers and steps.")
     if results.cpu_time:

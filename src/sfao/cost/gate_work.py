@@ -1,29 +1,52 @@
-"""The work of a gate that projects at every step: its amount and its speed."""
+"""The work of a gate that projects or softens at every step: its amount and its speed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
-from sfao.gating._layout import lay_out
-from sfao.gating._products import SMALL_WORK
-from sfao.gating.storage import STORAGES, Storage
+import torch
+
+from sfao.cost.memory_size import MemorySize
+from sfao.gating.storage import STORAGES
+from sfao.optim.gate import Gate
 
 Shapes = Sequence[tuple[int, ...]]
-#: By kind of block: bytes of directions read by dense ones, floating-point operations of factored ones.
+#: By kind: bytes of directions read by dense blocks, floating-point operations of factored ones and on axes.
 Work = Mapping[str, float]
+UNITS = {"subspace": "FLOP", **{kind: block.work_unit for kind, block in STORAGES.items()}}
 
 
-@dataclass(frozen=True)
-class Holding:
-    """The way to hold the directions of each layer, and the number that are sampled."""
+class Holding(Protocol):
+    """The way that each layer holds what it remembers, directions or axes, with the work of a step."""
 
-    capacity: int
-    storage: Storage
-    samples: int
+    #: The memory, what it holds, and what every layer does at a step.
+    memory: ClassVar[str]
+    held: ClassVar[str]
+    action: ClassVar[str]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of a gate that holds so."""
+
+    def count_bytes(self, groups: Sequence[dict[str, Any]]) -> MemorySize:
+        """Return the bytes of a full memory of these param groups."""
+
+    def count_work(self, shapes: Shapes) -> Work:
+        """Return the work of a layer with parameters of these shapes."""
+
+    def shrink(self, shapes: Shapes) -> Shapes:
+        """Return a layer with next to no work that takes as many calls as this one."""
+
+    def choose_samples(self, layers: Sequence[Shapes]) -> "dict[str, tuple[Shapes, Holding]]":
+        """Return by kind of work a layer with enough of it to be timed, and a holding with which it can be."""
+
+    def make_gate(self, groups: list[dict[str, Any]], device: torch.device) -> Gate:
+        """Return a full gate whose layers all do their work at every step."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The speed of a kind of block: bytes or operations per millisecond."""
+    """The speed of a kind of work: bytes or operations per millisecond."""
 
     kind: str
     a_ms: float
@@ -40,21 +63,4 @@ class Pace:
         return work.get(self.kind, 0.0) / self.a_ms
 
     def __str__(self) -> str:
-        return f"{self.a_ms / 1e6:.1f} G{STORAGES[self.kind].work_unit}/s"
-
-
-def layer_work(shapes: Shapes, holding: Holding) -> dict[str, float]:
-    """Return the work of one layer: comparing with a sample and with all directions, and subtracting.
-
-    A small layer looks at all directions at once; one that is spanned by its directions is set to zero.
-    """
-    of_layer, count = lay_out(shapes), holding.capacity
-    size = sum(layout.size for layout in of_layer)
-    passes = count if count >= size else 2 * count
-    if holding.samples < count and count * size > SMALL_WORK:
-        passes += holding.samples
-    work: dict[str, float] = {}
-    for layout in of_layer:
-        block = holding.storage.make(layout)
-        work[block.kind] = work.get(block.kind, 0.0) + passes * layout.size * block.work_per_entry
-    return work
+        return f"{self.a_ms / 1e6:.1f} G{UNITS[self.kind]}/s"

@@ -6,13 +6,16 @@ from typing import Any
 
 from sfao.gating._layout import Layout, lay_out
 from sfao.gating.storage import Storage
+from sfao.gating.subspace import count_bytes
+from sfao.optim._planning import lay_out_matrices
 
 FLOAT64 = 8
 
 
 @dataclass(frozen=True)
 class MemorySize:
-    directions: int
+    #: Of the directions or axes.
+    held: int
     #: Of the small matrices of a gate that projects, when the directions are independent; else it is less.
     workspace: int
 
@@ -29,6 +32,12 @@ def count_memory_bytes(groups: Sequence[dict[str, Any]], capacity: int, storage:
         # Inverse norms, Gram matrix, scaled eigenvectors.
         workspace += FLOAT64 * capacity * (1 + capacity + spanned)
     return MemorySize(directions, workspace)
+
+
+def count_axes_bytes(groups: Sequence[dict[str, Any]], axes: int) -> MemorySize:
+    """Return the bytes of a memory with so many axes for each layer that can have an input space."""
+    matrices = [layout for group in groups for layout in lay_out_matrices(group)]
+    return MemorySize(sum(count_bytes(layout, axes) for layout in matrices), 0)
 
 
 def layer_layouts(group: dict[str, Any]) -> list[Layout]:

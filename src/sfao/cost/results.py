@@ -45,6 +45,13 @@ class Row:
     gate_ms: float
     memory_bytes: int
     workspace_bytes: int
+    #: Axes of the inputs of each layer, where these are remembered.
+    axes: int = 0
+
+    @property
+    def held(self) -> int:
+        """The directions or axes of a layer; none of SGD."""
+        return self.directions or self.axes
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ def _row(group: Group, case: Case, training: Training, timing: Timing, sgd_ms: f
         gate_ms=timing.ms - sgd_ms,
         memory_bytes=training.memory_bytes,
         workspace_bytes=training.workspace_bytes,
+        axes=case.axes,
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sfao.cost.cases import Case, Subject, find_subject
-from sfao.cost.filling import fill_memory
+from sfao.cost.filling import fill_memory, fill_spaces
 from sfao.cost.measuring import Step
 from sfao.cost.released import ReleasedLoop
 from sfao.gating.storage import Storage
@@ -116,6 +116,14 @@ def full_optimizer(
     return optimizer
 
 
+def full_subspace(model: nn.Module, axes: int, device: torch.device) -> SFAO:
+    """Return an optimizer, of default options but for the axes, whose layers all soften their gradients."""
+    optimizer = SFAO(layer_groups(model), lr=1e-3, axes=axes)
+    for number, layer in enumerate(optimizer.gate.layers):
+        fill_spaces(layer, axes, device, seed=number)
+    return optimizer
+
+
 def mixing_thresholds(size: int, samples: int) -> dict[str, float]:
     """Return thresholds with about half of the largest cosines between them, and a quarter on either side.
 
@@ -211,6 +219,8 @@ def _place_model(of: Subject, setting: Setting) -> nn.Module:
 
 
 def _optimizer(case: Case, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:
+    if case.axes:
+        return full_subspace(model, case.axes, device)
     if case.storage is not None:
         return full_optimizer(model, case.directions, case.storage, case.samples, case.decisions, device)
     if case.directions:

@@ -6,6 +6,7 @@ gradient that is long enough off the axes is projected off them, whatever their 
 """
 
 from math import sqrt
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +27,28 @@ def choose_shares(keep: Tensor, tasks: Tensor, drift: Tensor, tolerance: Tensor)
     return keep ** (tasks.sqrt() * (1 + (drift / tolerance).square()))
 
 
-def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares: Tensor) -> Tensor:
+class Table(NamedTuple):
+    """What the search for r needs at every step and depends on importances alone."""
+
+    #: The places of the candidates between the ends of a bracket, and those of the bracket around the one found.
+    steps: Tensor
+    offsets: Tensor
+    #: The first candidates, as logarithms, and the squares of the factors that each of them leaves.
+    logarithms: Tensor
+    squares: Tensor
+
+
+def tabulate(importances: Tensor) -> Table:
+    """Return the table of these importances (layers x axes)."""
+    steps = torch.linspace(0, 1, CANDIDATES, dtype=importances.dtype, device=importances.device)
+    logarithms = (HARDEST + (SOFTEST - HARDEST) * steps).expand(len(importances), -1)
+    squares = _soften(logarithms.exp()[:, :, None], importances[:, None]).square()
+    return Table(steps, torch.arange(-1, 1, device=importances.device), logarithms, squares)
+
+
+def find_factors(
+    energies: Tensor, outside: Tensor, importances: Tensor, shares: Tensor, table: Table | None = None
+) -> Tensor:
     """Return what to keep along each axis, (layers x axes), so that each layer keeps its share of the length.
 
     Args:
@@ -34,29 +56,34 @@ def find_factors(energies: Tensor, outside: Tensor, importances: Tensor, shares:
         outside: squared lengths off all axes (layers).
         importances: of each axis, in units of the mean over all inputs; 0 for axes that are not there.
         shares: of the lengths to keep (layers). 1 keeps everything, 0 is a projection off all axes.
+        table: of the importances, where they have been tabulated before.
     """
-    wanted = shares.square() * (energies.sum(1) + outside)
-    low = torch.full_like(outside, HARDEST)
-    high = torch.full_like(outside, SOFTEST)
-    steps = torch.linspace(0, 1, CANDIDATES, dtype=outside.dtype, device=outside.device)
-    for _ in range(ROUNDS):
-        logarithms = low[:, None] + (high - low)[:, None] * steps
-        factors = _soften(logarithms.exp()[:, :, None], importances[:, None])
-        kept = (energies[:, None] * factors.square()).sum(2) + outside[:, None]
+    steps, offsets, logarithms, squares = table or tabulate(importances)
+    outside, shares = outside[:, None], shares[:, None]
+    wanted = shares.square() * (energies.sum(1, keepdim=True) + outside)
+
+    def bracket(logarithms: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the candidates, as logarithms, around the one that is wanted, and what each keeps."""
+        kept = (energies[:, None] * squares).sum(2).add_(outside)
         # The candidates before the first that is enough; the last is taken to be.
-        short = (kept[:, :-1] < wanted[:, None]).sum(1, keepdim=True)
-        before = (short - 1).clamp_min(0)
-        low, high = (logarithms.gather(1, place)[:, 0] for place in (before, short))
-        least, most = (kept.gather(1, place)[:, 0] for place in (before, short))
-    part = ((wanted - least) / (most - least).clamp_min(torch.finfo(most.dtype).tiny)).clamp(0, 1)
-    found = _soften((low + part * (high - low)).exp()[:, None], importances)
+        short = (kept[:, :-1] < wanted).sum(1, keepdim=True)
+        places = (short + offsets).clamp_min_(0)
+        return logarithms.gather(1, places), kept.gather(1, places)
+
+    ends, kept = bracket(logarithms, squares)
+    for _ in range(ROUNDS - 1):
+        logarithms = torch.lerp(ends[:, :1], ends[:, 1:], steps)
+        ends, kept = bracket(logarithms, _soften(logarithms.exp()[:, :, None], importances[:, None]).square_())
+    least, most = kept[:, :1], kept[:, 1:]
+    part = ((wanted - least) / (most - least).clamp_min_(torch.finfo(most.dtype).tiny)).clamp_(0, 1)
+    found = _soften(torch.lerp(ends[:, :1], ends[:, 1:], part).exp_(), importances)
     is_between = (shares > 0) & (shares < 1)
-    return torch.where(is_between[:, None], found, keep_or_remove(importances, shares))
+    return torch.where(is_between, found, keep_or_remove(importances, shares[:, 0]))
 
 
 def keep_or_remove(importances: Tensor, shares: Tensor) -> Tensor:
     """Return the factors at the two ends: 1 along all axes, or 0 along those that are there where the share is 0."""
-    return torch.where((shares > 0)[:, None], torch.ones_like(importances), (importances <= 0).to(importances.dtype))
+    return ((shares > 0)[:, None] | (importances <= 0)).to(importances.dtype)
 
 
 def _soften(softness: Tensor, importances: Tensor) -> Tensor:

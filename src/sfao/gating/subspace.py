@@ -86,8 +86,8 @@ class Subspace:
     def answer(self, weights: Sequence[Tensor | None]) -> Tensor:
         """Return the outputs of the layer for the probes."""
         parts = self.probes.split(self.layout.columns, 1)
-        outputs = [part @ weight.T for part, weight in zip(parts, weights, strict=True) if weight is not None]
-        return torch.stack(outputs).sum(0) if outputs else torch.zeros_like(self.answers)
+        there = [(part, weight) for part, weight in zip(parts, weights, strict=True) if weight is not None]
+        return sum_products(there) if there else torch.zeros_like(self.answers)
 
     def to(self, device: torch.device) -> None:
         self.axes, self.moments, self.probes, self.answers = (tensor.to(device) for tensor in self._tensors())
@@ -136,10 +136,13 @@ class Subspace:
         return space
 
 
-def measure_drift(answers: Tensor, before: Tensor) -> Tensor:
-    """Return how far the answers have moved, relative to what they were."""
-    moved, size = (answers - before).double().square().sum(), before.double().square().sum()
-    return (moved / size.clamp_min(torch.finfo(torch.float32).tiny)).sqrt()
+def sum_products(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the sum of A B' over pairs (A, B) of matrices, of which there is one at least."""
+    (first, second), *others = pairs
+    total = first @ second.T
+    for first, second in others:
+        total.addmm_(first, second.T)
+    return total
 
 
 def count_bytes(layout: Layout, axes: int) -> int:

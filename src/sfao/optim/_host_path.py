@@ -47,7 +47,8 @@ class HostPath:
         self._report = report = Report(norms={layer.name: gradient.norm for layer, gradient in found})
         if softening is not None and softening.layers:
             softening.apply(lambda parameter: parameter.grad)
-            softened = set(softening.layers)
+            # Only directions look at what is left of a gradient; whether it was zero is known.
+            softened = {layer for layer in softening.layers if len(layer.memory)}
             found = [(layer, read_gradient(layer) if layer in softened else gradient) for layer, gradient in found]
         for layer, gradient in found:
             decision, cosine = gate_layer(layer, gradient)
@@ -252,6 +253,8 @@ def in_memory_order(tensor: Tensor) -> Tensor:
 
 def as_matrix(tensor: Tensor, rows: int) -> Tensor:
     """Return a matrix of so many rows, in float32 or float64; a view where strides and dtype allow."""
+    if tensor.is_contiguous():
+        return tensor.view(rows, -1).to(working_dtype(tensor))
     matrix = in_memory_order(tensor).contiguous().view(rows, -1)
     return matrix.to(working_dtype(matrix))
 

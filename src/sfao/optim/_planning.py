@@ -33,7 +33,7 @@ def plan_options(
     plan = plan_memories(
         chosen["memory"],
         list(chain.from_iterable(map(_lay_out_group, groups))),
-        list(chain.from_iterable(map(_lay_out_matrices, groups))),
+        list(chain.from_iterable(map(lay_out_matrices, groups))),
         parse_bytes(memory_budget),
         chosen["capacity"],
         chosen["axes"],
@@ -101,7 +101,7 @@ def _lay_out_group(group: dict[str, Any]) -> list[Layout]:
     return lay_out([parameter.shape for parameter in group["params"]])
 
 
-def _lay_out_matrices(group: dict[str, Any]) -> list[Layout]:
+def lay_out_matrices(group: dict[str, Any]) -> list[Layout]:
     """Return the layouts that begin with a matrix, which may have an input space."""
     found, first = [], 0
     for layout in _lay_out_group(group):
@@ -114,5 +114,5 @@ def _lay_out_matrices(group: dict[str, Any]) -> list[Layout]:
 def _bytes_at_capacity(group: dict[str, Any]) -> int:
     held = MEMORIES[group["memory"]]
     each = Storage.of(group).bytes_per_direction(_lay_out_group(group)) if "directions" in held else 0
-    axes = sum(count_bytes(layout, group["axes"]) for layout in _lay_out_matrices(group)) if "subspace" in held else 0
+    axes = sum(count_bytes(layout, group["axes"]) for layout in lay_out_matrices(group)) if "subspace" in held else 0
     return each * int(group["capacity"]) + axes

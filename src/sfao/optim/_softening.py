@@ -7,22 +7,43 @@ import torch
 from torch import Tensor
 
 from sfao.gating.decision import ACCEPTED, ZERO
-from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors, keep_or_remove
-from sfao.gating.subspace import Subspace, measure_drift
-from sfao.optim._host_path import as_matrix, count_channels_last, in_memory_order
+from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
+from sfao.gating.subspace import Subspace, sum_products
+from sfao.optim._host_path import LARGE, SMALL, as_matrix, count_channels_last, in_memory_order
 from sfao.optim.layers import Layer
 
 #: The options that a softening is prepared for.
 PREPARED = ("keep", "tolerance", "restore")
+#: The least length of answers that a drift is measured by.
+SMALLEST_ANSWERS = torch.finfo(torch.float32).tiny ** 0.5
 
 
-@dataclass(frozen=True)
 class _Part:
     """A matrix of a layer with an input space: its parameters by number, and the place of its axes in the tables."""
 
-    space: Subspace
-    parameters: slice
-    axes: slice
+    def __init__(self, space: Subspace, parameters: slice, axes: slice, dtype: torch.dtype) -> None:
+        self.space, self.parameters, self.axes = space, parameters, axes
+        #: The length of the answers that a drift is relative to.
+        self.size: Tensor = torch.linalg.vector_norm(space.answers, dtype=dtype).clamp_min(SMALLEST_ANSWERS)
+        self._cut = space.axes, self._split()
+
+    def arrange(self, tensors: Sequence[Tensor | None]) -> None:
+        """Hold the space in the order in which these tensors lie in memory."""
+        orders = [
+            held if tensor is None else count_channels_last(tensor)
+            for tensor, held in zip(tensors, self.space.channels_last, strict=True)
+        ]
+        self.space.arrange(orders)
+        if self._cut[0] is not self.space.axes:
+            self._cut = self.space.axes, self._split()
+
+    def _split(self) -> list[Tensor]:
+        return list(self.space.axes.split(self.space.layout.columns, 1))
+
+    @property
+    def cut_axes(self) -> list[Tensor]:
+        """The axes, cut into the columns of each parameter."""
+        return self._cut[1]
 
 
 @dataclass(frozen=True)
@@ -55,7 +76,7 @@ class Softening:
             torch.tensor([float(of_layer[name]) for of_layer in options], dtype=dtype, device=device)
             for name in PREPARED
         )
-        self._parts = [list(_find_parts(layer, device)) for layer in self.layers]
+        self._parts = [list(_find_parts(layer, device, dtype)) for layer in self.layers]
         tasks = [max(part.space.tasks for part in parts) for parts in self._parts]
         self._tasks = torch.tensor(tasks, dtype=dtype, device=device)
         widest = max(part.axes.stop for parts in self._parts for part in parts)
@@ -65,8 +86,13 @@ class Softening:
                 self._importances[number, part.axes] = part.space.importances.to(dtype)
         #: True if gradients are kept or projected whole: there is nothing to look for.
         self._is_hard = all(of_layer["keep"] in (0, 1) for of_layer in options)
+        self._table = tabulate(self._importances)
         self._energies = torch.zeros_like(self._importances)
-        self._squares, self.drifts = torch.zeros_like(self._keep), torch.zeros_like(self._keep)
+        #: The energies of each part, within the table of all.
+        self._rows = [[self._energies[n, part.axes] for part in parts] for n, parts in enumerate(self._parts)]
+        #: By layer, the numbers of the parameters that have no axes.
+        self._others = [_find_others(layer, parts) for layer, parts in zip(self.layers, self._parts, strict=True)]
+        self.drifts = torch.zeros_like(self._keep)
         self.shares = torch.ones_like(self._keep)
 
     def serves(self) -> bool:
@@ -86,24 +112,33 @@ class Softening:
             return
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
         seen = [self._look(number, tensors) for number, tensors in enumerate(found)]
-        outside = (self._squares - self._energies.sum(1)).clamp_min(0)
+        inside = self._energies.sum(1)
+        outside = (self._measure_squares(found) - inside).clamp_min_(0)
+        self._measure_drifts(seen)
         if self._is_hard:
             factors = keep_or_remove(self._importances, self._keep)
         else:
             wanted = choose_shares(self._keep, self._tasks, self.drifts, self._tolerance)
-            factors = find_factors(self._energies, outside, self._importances, wanted)
+            factors = find_factors(self._energies, outside, self._importances, wanted, self._table)
         left = outside + (self._energies * factors.square()).sum(1)
-        total = outside + self._energies.sum(1)
-        self.shares = torch.where(total > 0, (left / total).sqrt(), torch.ones_like(total))
+        total = outside + inside
+        self.shares = torch.where(total > 0, (left / total).sqrt_(), 1.0)
         scales = choose_scales(self.shares, self._restore)
-        removed = (1 - factors) * scales[:, None]
+        removed = (1 - factors).mul_(scales[:, None])
+        self._remove(found, seen, _Rows(removed), _Rows(scales))
+
+    def _remove(
+        self, found: list[list[Tensor | None]], seen: list[list[_Seen]], removed: "_Rows", scales: "_Rows"
+    ) -> None:
+        """Take these shares of their coordinates from all tensors, and scale what is left."""
         for number, tensors in enumerate(found):
             for one in seen[number]:
-                _remove_(one, removed[number, one.part.axes], scales[number])
-            covered = {index for one in seen[number] for index in range(len(tensors))[one.part.parameters]}
-            for index, tensor in enumerate(tensors):
-                if tensor is not None and index not in covered:
-                    tensor.mul_(scales[number].to(tensor.dtype))
+                dtype = one.coordinates.dtype
+                _remove_(one, removed.read(number, dtype)[one.part.axes], scales.read(number, dtype))
+            for index in self._others[number]:
+                tensor = tensors[index]
+                if tensor is not None:
+                    tensor.mul_(scales.read(number, tensor.dtype))
 
     def outcomes(self) -> Iterator[tuple[Layer, float, float]]:
         """Yield each layer with the share it kept and its drift; waits for a device."""
@@ -111,22 +146,47 @@ class Softening:
             yield from zip(self.layers, self.shares.tolist(), self.drifts.tolist(), strict=True)
 
     def _look(self, number: int, tensors: list[Tensor | None]) -> list[_Seen]:
-        """Measure the lengths of a layer's tensors along its axes and in all, and its drift."""
-        dtype = self._squares.dtype
-        lengths = [torch.linalg.vector_norm(tensor, dtype=dtype) for tensor in tensors if tensor is not None]
-        self._squares[number] = torch.stack(lengths).square().sum() if lengths else 0.0
-        seen, drifts = [], []
-        for part in self._parts[number]:
+        """Measure the squared lengths of a layer's tensors along its axes."""
+        seen = []
+        for part, energies in zip(self._parts[number], self._rows[number], strict=True):
             one = _look_at_part(part, tensors[part.parameters])
             if one is None:
-                self._energies[number, part.axes] = 0.0
-                continue
-            self._energies[number, part.axes] = one.coordinates.to(dtype).square().sum(0)
-            drifts.append(_measure_drift(part.space, self.layers[number].parameters[part.parameters]))
-            seen.append(one)
-        if drifts:
-            self.drifts[number] = torch.stack(drifts).max()
+                energies.zero_()
+            else:
+                torch.sum(one.coordinates.to(energies.dtype, copy=True).square_(), 0, out=energies)
+                seen.append(one)
         return seen
+
+    def _measure_squares(self, found: list[list[Tensor | None]]) -> Tensor:
+        """Return the squared length of each layer's tensors."""
+        nothing, dtype = self._keep.new_zeros(()), self._keep.dtype
+        lengths = [
+            [nothing if tensor is None else _measure_length(tensor, dtype) for tensor in tensors] for tensors in found
+        ]
+        return _tabulate(lengths, nothing).square_().sum(1)
+
+    def _measure_drifts(self, seen: list[list[_Seen]]) -> None:
+        """Measure the drift of each layer of which something was seen: that of the part that has drifted furthest."""
+        nothing = self._keep.new_zeros(())
+        drifts = [
+            [_measure_drift(one.part, layer.parameters[one.part.parameters], nothing.dtype) for one in of_layer]
+            or [self.drifts[number]]
+            for number, (layer, of_layer) in enumerate(zip(self.layers, seen, strict=True))
+        ]
+        self.drifts.copy_(_tabulate(drifts, nothing).amax(1))
+
+
+class _Rows:
+    """The rows of a table, in whichever dtype they are asked for."""
+
+    def __init__(self, table: Tensor) -> None:
+        self._table = table
+        self._rows: dict[torch.dtype, tuple[Tensor, ...]] = {}
+
+    def read(self, number: int, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._rows:
+            self._rows[dtype] = self._table.to(dtype).unbind(0)
+        return self._rows[dtype][number]
 
 
 class SoftenedCounts:
@@ -160,49 +220,65 @@ class SoftenedCounts:
         self._counts.zero_()
 
 
-def _find_parts(layer: Layer, device: torch.device) -> Iterator[_Part]:
+def _find_parts(layer: Layer, device: torch.device, dtype: torch.dtype) -> Iterator[_Part]:
     first, start = 0, 0
     for space in layer.spaces:
         parameters = slice(first, first + len(space.layout.columns))
         first = parameters.stop
         if not space.is_empty:
             space.to(device)
-            yield _Part(space, parameters, slice(start, start + len(space.axes)))
+            yield _Part(space, parameters, slice(start, start + len(space.axes)), dtype)
             start += len(space.axes)
 
 
+def _find_others(layer: Layer, parts: Sequence[_Part]) -> list[int]:
+    numbers = range(len(layer.parameters))
+    covered = {number for part in parts for number in numbers[part.parameters]}
+    return [number for number in numbers if number not in covered]
+
+
+def _tabulate(rows: Sequence[Sequence[Tensor]], padding: Tensor) -> Tensor:
+    """Return scalars as a table, shorter rows filled up."""
+    longest = max(map(len, rows))
+    padded = [scalar for row in rows for scalar in (*row, *[padding] * (longest - len(row)))]
+    return torch.stack(padded).view(len(rows), longest)
+
+
+def _measure_length(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the length of a tensor; of a large one on a CPU by rows, as torch would copy it to widen it."""
+    if tensor.device.type == "cpu" and tensor.ndim > 1 and tensor.dtype == torch.float32 and tensor.is_contiguous():
+        rows = torch.linalg.vector_norm(tensor.view(len(tensor), -1), dim=1)
+        length: Tensor = torch.linalg.vector_norm(rows, dtype=dtype)
+        # Beyond, squares leave the range of float32.
+        if SMALL < float(length) < LARGE:
+            return length
+    whole: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
+    return whole
+
+
 def _look_at_part(part: _Part, tensors: list[Tensor | None]) -> _Seen | None:
+    part.arrange(tensors)
+    rows = part.space.layout.rows
+    matrices = [None if tensor is None else as_matrix(tensor, rows) for tensor in tensors]
+    there = [(m, along.to(m.dtype)) for m, along in zip(matrices, part.cut_axes, strict=True) if m is not None]
+    return _Seen(part, tensors, matrices, sum_products(there)) if there else None
+
+
+def _measure_drift(part: _Part, parameters: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return how far the answers have moved, relative to what they were."""
     space = part.space
-    orders = [
-        held if tensor is None else count_channels_last(tensor)
-        for tensor, held in zip(tensors, space.channels_last, strict=True)
-    ]
-    space.arrange(orders)
-    matrices = [None if tensor is None else as_matrix(tensor, space.layout.rows) for tensor in tensors]
-    axes = space.axes.split(space.layout.columns, 1)
-    products = [m @ along.to(m.dtype).T for m, along in zip(matrices, axes, strict=True) if m is not None]
-    if not products:
-        return None
-    coordinates = products[0]
-    for product in products[1:]:
-        coordinates += product
-    return _Seen(part, tensors, matrices, coordinates)
-
-
-def _measure_drift(space: Subspace, parameters: Sequence[Tensor]) -> Tensor:
     weights = [
-        as_matrix(parameter.detach().movedim(1, -1) if channels else parameter.detach(), space.layout.rows)
+        as_matrix(parameter.movedim(1, -1) if channels else parameter, space.layout.rows).float()
         for parameter, channels in zip(parameters, space.channels_last, strict=True)
     ]
-    return measure_drift(space.answer([weight.float() for weight in weights]), space.answers)
+    moved: Tensor = torch.linalg.vector_norm(space.answer(weights).sub_(space.answers), dtype=dtype)
+    return moved / part.size
 
 
 def _remove_(seen: _Seen, removed: Tensor, scale: Tensor) -> None:
     """Take these shares of the coordinates from the tensors, and scale what is left."""
-    space = seen.part.space
-    weighted = seen.coordinates * removed.to(seen.coordinates.dtype)
-    axes = space.axes.split(space.layout.columns, 1)
-    for tensor, matrix, along in zip(seen.tensors, seen.matrices, axes, strict=True):
+    weighted = seen.coordinates.mul_(removed)
+    for tensor, matrix, along in zip(seen.tensors, seen.matrices, seen.part.cut_axes, strict=True):
         if tensor is None or matrix is None:
             continue
         matrix.mul_(scale.to(matrix.dtype)).addmm_(weighted, along.to(matrix.dtype), alpha=-1)

@@ -284,4 +284,5 @@ class Gate(Looks):
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""
         report, _ = self._path.report(), self._path.counts()
-        return {**self.__dict__, "_path": HostPath(self.layers, PathHistory(), report), "_attachment": None}
+        path = HostPath(self.layers, PathHistory(), report)
+        return {**self.__dict__, "_path": path, "_softening": None, "_attachment": None}
