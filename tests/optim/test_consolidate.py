@@ -11,6 +11,9 @@ from sfao import SFAO, layer_groups
 from sfao.optim._consolidation.batches import sample_examples
 from tests.optim.problem import loss, network, task, weights
 
+# Small layers, whose directions span them, are what makes these tests quick.
+pytestmark = pytest.mark.filterwarnings("ignore:the directions of these layers span:RuntimeWarning")
+
 
 def directions(optimizer: SFAO, layer: str) -> torch.Tensor:
     """The unit directions held for a layer."""

@@ -11,6 +11,9 @@ from torch.nn.functional import cross_entropy
 from sfao import SFAO, layer_groups
 from tests.optim.problem import loss, network, task, train, weights
 
+# Small layers, whose directions span them, are what makes these tests quick.
+pytestmark = pytest.mark.filterwarnings("ignore:the directions of these layers span:RuntimeWarning")
+
 
 class OneByOne(nn.Module):
     """Looks at its inputs, as no vectorised pass can."""

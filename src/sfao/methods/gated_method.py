@@ -1,11 +1,23 @@
 """The common part of the methods on SFAO's gate: they report its memory and its decisions."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
 
 from sfao.methods.method import Method
 from sfao.optim.sfao import SFAO
+
+
+@contextmanager
+def leave_warnings_to_concerns() -> Iterator[None]:
+    """Silence the warnings of `consolidate`: a method says as a concern, in its record, what they say."""
+    with warnings.catch_warnings():
+        for start in ("layers without an input space", "the directions of these layers"):
+            warnings.filterwarnings("ignore", start, RuntimeWarning)
+        yield
 
 
 class GatedMethod(Method):

@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sfao.methods.gated_method import GatedMethod
+from sfao.methods.gated_method import GatedMethod, leave_warnings_to_concerns
 from sfao.methods.method import MethodOptions
 from sfao.methods.search_range import Choice, Range, SearchSpace
 from sfao.methods.task_view import TaskView
@@ -79,13 +79,14 @@ class OGD(GatedMethod):
         if self.options.capacity is None:
             # To the slot, so that a memory which has been saved and loaded takes no other room.
             self.optimizer.gate.make_room(count)
-        self.optimizer.consolidate(
-            TaskView(self.model, task.outputs),
-            islice(self.batches(task, generator, batch_size), count),
-            objective,
-            target="loss" if objective else "logit",
-            per="batch",
-        )
+        with leave_warnings_to_concerns():
+            self.optimizer.consolidate(
+                TaskView(self.model, task.outputs),
+                islice(self.batches(task, generator, batch_size), count),
+                objective,
+                target="loss" if objective else "logit",
+                per="batch",
+            )
 
     def concerns(self) -> list[str]:
         found = []

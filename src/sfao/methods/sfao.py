@@ -14,7 +14,7 @@ from sfao.gating.budget import parse_bytes
 from sfao.gating.memories import MEMORIES
 from sfao.gating.options import DEFAULTS, OPTIONS_OF, check_options, choose_memory
 from sfao.gating.storage import STORAGE_OPTIONS
-from sfao.methods.gated_method import GatedMethod
+from sfao.methods.gated_method import GatedMethod, leave_warnings_to_concerns
 from sfao.methods.method import MethodOptions, Training
 from sfao.methods.search_range import Range, SearchSpace
 from sfao.methods.task_view import TaskView
@@ -103,13 +103,14 @@ class SFAOMethod(GatedMethod):
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         stores_directions = "directions" in MEMORIES[self.options.memory]
         of_directions = {"target": self.options.target, "per": self.options.per} if stores_directions else {}
-        self.optimizer.consolidate(
-            TaskView(self.model, task.outputs),
-            self._choose_batches(task, generator),
-            cross_entropy,
-            limit=self.options.limit,
-            **of_directions,
-        )
+        with leave_warnings_to_concerns():
+            self.optimizer.consolidate(
+                TaskView(self.model, task.outputs),
+                self._choose_batches(task, generator),
+                cross_entropy,
+                limit=self.options.limit,
+                **of_directions,
+            )
         self.first_decisions = self.first_decisions or self.decisions
 
     def _choose_batches(self, task: Task, generator: torch.Generator) -> Iterable[Batch]:
@@ -145,12 +146,19 @@ class SFAOMethod(GatedMethod):
         return []
 
     def _concerns_about_memory(self) -> list[str]:
-        full = [layer for layer in self.optimizer.gate.layers if layer.memory.products.spans_everything]
-        return [
+        layers = self.optimizer.gate.layers
+        free = [layer.name for layer in layers if layer.memories == ("subspace",) and not layer.remembers_inputs]
+        found = [
             f"{self.name}: the memory of {_name_layers([layer.name])} spans all its {layer.memory.products.size} "
             f"parameters, so a projection leaves nothing to learn; `capacity` is {layer.memory.capacity}"
-            for layer in full
+            for layer in layers
+            if layer.memory.products.spans_everything
         ]
+        if free and len(free) < len(layers):
+            found.append(
+                f"{self.name}: {_name_layers(free)} had no input space to remember, and moved as without a gate"
+            )
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "first_decisions": self.first_decisions}

@@ -1,5 +1,6 @@
 """The store: gradients of a finished task go into the memories of the layers."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -50,7 +51,30 @@ def store_memories(
             spaces = find_spaces(spatial, model, request.batches, request.limit, generator, exactly)
     for layer, found in spaces.items():
         layer.set_spaces(found)
+    _warn_of_frozen(holders)
     return stored + sum(len(space.axes) for found in spaces.values() for space in found)
+
+
+def _warn_of_frozen(layers: Sequence[Layer]) -> None:
+    """Warn of layers whose directions span all their parameters, once for each: a projection leaves nothing of them."""
+    frozen = [
+        layer
+        for layer in layers
+        if not layer.was_warned_of
+        and len(layer.memory) >= sum(parameter.numel() for parameter in layer.parameters)
+        and layer.memory.products.spans_everything
+    ]
+    for layer in frozen:
+        layer.was_warned_of = True
+    if frozen:
+        names = ", ".join(f"{layer.name!r} ({layer.memory.products.size} parameters)" for layer in frozen[:3])
+        more = f" and {len(frozen) - 3} more" if len(frozen) > 3 else ""
+        warnings.warn(
+            f"the directions of these layers span all of their parameters, so that a projection leaves them nothing "
+            f"to learn by: {names}{more}; a smaller `capacity` in their param groups, or memory='subspace', does",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def store_task(

@@ -27,7 +27,7 @@ class Look:
 
 
 def collect_looks(runs: Iterable[LoadedRun]) -> list[Look]:
-    """Return the looks at layers that were compared with directions; a layer that remembers its inputs has no cosine."""
+    """Return the looks at layers that were compared with directions; one that remembers its inputs has no cosine."""
     return [
         Look(run, line["step"], layer, look["cosine"], look["kept"])
         for run in runs
