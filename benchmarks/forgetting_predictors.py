@@ -2,10 +2,10 @@
 
     python benchmarks/forgetting_predictors.py [--seeds 2]
 
-SFAO on split-mnist-5k, three learning rates, two values of `keep`, a fifth held out. In every interval of 50 steps, from
-the second task on, each number is summed over the steps, and the accuracy measured that past tasks lost on held-out
-examples. Printed: Spearman's rank correlation of the two, interval by interval, and accumulated from the beginning of
-a task; and what the intervals lost that the guard's rule calls a sharp rise, and the others.
+SFAO on split-mnist-5k, three learning rates, two values of `keep`, a fifth held out. In every interval of 50 steps,
+from the second task on, each number is summed over the steps, and the accuracy measured that past tasks lost on
+held-out examples. Printed: Spearman's rank correlation of the two, interval by interval, and accumulated from the
+beginning of a task; and what the intervals lost that the guard's rule calls a sharp rise, and the others.
 """
 
 import argparse
