@@ -49,6 +49,14 @@ def test_a_gate_that_accepts_all_takes_nothing_away_and_one_that_discards_all_ta
         assert [pair.accept for pair in found] == [kept] * 2
 
 
+def test_a_softer_gate_takes_less_away_and_interferes_more(digits):
+    probed = [probe_pairs(config(tasks=2, **{"options.keep": keep}), digits, silent) for keep in (0.2, 0.8, 1.0)]
+    for pairs in zip(*probed, strict=True):
+        kept, interference = [pair.kept for pair in pairs], [pair.interference for pair in pairs]
+        assert kept[0] < kept[1] < kept[2] == 1
+        assert 0 < interference[0] < interference[1] < interference[2]
+
+
 def test_probing_is_decided_by_the_seed_and_each_pair_knows_its_first_task_alone(digits, pairs):
     """The pairs of three tasks that share their first one do not depend on which were probed in between."""
     assert probe_pairs(config(), digits, silent) == pairs

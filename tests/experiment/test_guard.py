@@ -1,6 +1,7 @@
 """The guard: it goes back where forgetting rises sharply, and changes nothing where it does not."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from sfao.experiment.checkpoint import load_checkpoint
 from sfao.experiment.config import configure
 from sfao.experiment.errors import ConfigError, GuardError, Interrupted
 from sfao.experiment.execute import execute
-from sfao.experiment.forgetting_watch import MeasuredForgetting, PredictedForgetting
+from sfao.experiment.forgetting_watch import MeasuredForgetting, PredictedForgetting, predict_interference
 from sfao.experiment.record import describe_rollback, load_record
 from sfao.methods import METHODS
 from sfao.methods.method import Method
@@ -19,8 +20,9 @@ from sfao.methods.method import Method
 FAST = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.5, "validation": 0.2}
 MEASURED = {"guard.kind": "measured", "guard.rise": 0.05, "guard.every": 15}
 PREDICTED = {"guard.kind": "predicted", "guard.rise": 1.2, "guard.every": 5}
-#: A gate that lets some of everything through.
-LENIENT = {"options.rule": "cosine", "options.accept_above": 0.3}
+#: Gates that let some of everything through, by inputs and by gradients of past tasks.
+SOFT = {"options.keep": 0.95}
+LENIENT = {"options.accept_above": 0.1, "options.discard_below": -1.0}
 GUARDED = [name for name, method in METHODS.items() if not method.revisits]
 
 
@@ -111,8 +113,22 @@ class StopAt:
 
 @pytest.mark.parametrize(
     ("method", "guard"),
-    [("sgd", MEASURED), ("sfao", MEASURED | LENIENT), ("sfao", PREDICTED | LENIENT), ("agem", MEASURED)],
-    ids=["sgd measured", "sfao measured", "sfao predicted", "agem measured"],
+    [
+        ("sgd", MEASURED),
+        ("sfao", MEASURED | SOFT),
+        ("sfao", PREDICTED | SOFT),
+        ("sfao", MEASURED | LENIENT),
+        ("sfao", PREDICTED | LENIENT),
+        ("agem", MEASURED),
+    ],
+    ids=[
+        "sgd measured",
+        "subspace measured",
+        "subspace predicted",
+        "directions measured",
+        "directions predicted",
+        "agem measured",
+    ],
 )
 def test_stopped_anywhere_a_guarded_run_ends_bit_for_bit_the_same(tmp_path, method, guard):
     whole = execute(config(method, **guard), tmp_path / "whole")
@@ -197,13 +213,30 @@ class Risky:
         return next(self.risks), 1.0
 
 
-def test_the_risk_of_a_method_is_that_of_its_optimizer(tmp_path, digits):
+@pytest.mark.parametrize("gate", [SOFT, LENIENT], ids=["subspace", "directions"])
+def test_the_risk_of_a_method_is_that_of_its_optimizer(tmp_path, digits, gate):
     (tmp_path / "run").mkdir()
-    run = run_module.Run(config("sfao", **LENIENT), digits, tmp_path / "run")
+    run = run_module.Run(config("sfao", **gate), digits, tmp_path / "run")
     run.execute()
     risk, length = run.method.measure_risk()
     assert risk == run.method.optimizer.risk() > 0
     assert length == pytest.approx(sum(float(p.grad.square().sum()) for p in run.model.parameters()) ** 0.5)
+
+
+def test_the_predicted_interference_of_a_subspace_bounds_the_drift_of_its_layers(digits):
+    """Drift is the way from beginning to end, the prediction the length of the path; one layer alone moves as said."""
+    run = run_module.Run(config("sfao", lr=0.05), digits, Path())
+    task, later = run.stream.tasks
+    predicted = 0.0
+    for number, learnt in enumerate((task, later)):
+        for inputs, targets in run.method.batches(learnt, None):
+            drifts = run.method.optimizer.drifts
+            run.method.step(inputs, targets, learnt.outputs)
+            if number and drifts:
+                assert 0 < run.method.optimizer.drifts["classifier"] <= predicted * (1 + 1e-4)
+            predicted += number * predict_interference(run.method)
+        run.method.end_task(number, learnt, torch.Generator())
+    assert predicted < 10 * max(drifts.values())
 
 
 def test_a_rollback_in_words(tmp_path):

@@ -92,6 +92,6 @@ def test_the_demo_runs_from_the_wheel_with_the_extra(wheel, tmp_path):
     done = laboratory.run("sfao", "demo", "--quick")
     assert done.returncode == 0, done.stderr
     shown = [line.split()[0] for line in done.stdout.splitlines()]
-    assert shown[3:8] == ["sgd", "ewc", "ogd", "agem", "sfao"]
+    assert shown[3:9] == ["sgd", "ewc", "ogd", "agem", "gpm", "sfao"]
     assert (laboratory.folder / "work" / "runs" / "demo-quick" / "comparison.md").is_file()
     assert laboratory.python(EVERY_MODULE).strip() == "[]"

@@ -9,7 +9,7 @@ from sfao.cli.compare import compare_and_print
 from sfao.cli.terminal import INTERRUPTED, fail, spoken_errors
 
 BENCHMARK = "split-mnist-5k"
-METHODS = ("sgd", "ewc", "ogd", "agem", "sfao")
+METHODS = ("sgd", "ewc", "ogd", "agem", "gpm", "sfao")
 SEEDS = (0, 1, 2)
 #: How much of the training data --quick learns from.
 QUICK = 0.05
@@ -24,7 +24,7 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
 ) -> None:
-    """Five methods, three seeds, 5000 real digits in five tasks: about two minutes on two cores.
+    """Six methods, three seeds, 5000 real digits in five tasks: about two minutes on two cores.
 
     Again, it goes on where it was stopped, and shows at once what is finished.
     """

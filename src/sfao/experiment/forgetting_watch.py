@@ -110,8 +110,9 @@ class MeasuredForgetting(ForgettingWatch):
 class PredictedForgetting(ForgettingWatch):
     """The sum of learning rate times interference risk over the steps of an interval.
 
-    To first order that is how far the updates went against a remembered direction. It may be `limit` times the median
-    of the intervals before in which the gate let anything through, of all tasks, undone ones included.
+    To first order that is at most how far a layer's outputs for past inputs moved, relatively, or how far the updates
+    went against a remembered direction. It may be `limit` times the median of the intervals before in which the gate
+    let anything through, of all tasks, undone ones included.
     """
 
     def __init__(self, limit: float, method: Method) -> None:

@@ -26,8 +26,8 @@ class PairStatistics:
     """Means over the steps of the first epoch of task `second`, learnt right after task `first` and nothing else.
 
     `accept`, `project` and `discard` are shares of the decisions of all layers, `kept` the share of the length of a
-    gradient that its update kept, and `interference` learning rate times interference risk: how far a step went
-    against what is remembered of the first task, in spite of the gate.
+    gradient that its update kept, and `interference` learning rate times interference risk: how far a step moved the
+    outputs of a layer for inputs of the first task, relatively, or went against a direction that is remembered of it.
     """
 
     first: int

@@ -70,7 +70,7 @@ def make_task_table(curriculum: Curriculum) -> Table[TaskDifficulty]:
         curriculum.tasks,
         [
             "difficulty: the share of this task's updates that the gate takes away, right after each other task alone; "
-            "interference: how far a step still went against what is remembered of the other, learning rate x risk.",
+            "interference: how far a step still changes what is remembered of the other, learning rate x risk.",
         ],
     )
 
