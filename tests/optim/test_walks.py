@@ -36,7 +36,9 @@ class Training:
         self.model = nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 5))
         self.loss = nn.CrossEntropyLoss()
         self.batches = [(torch.randn(16, 40), torch.randint(0, 5, (16,))) for _ in range(8)]
-        self.optimizer = sfao.SFAO(sfao.layer_groups(self.model), memory="directions", lr=0.05, momentum=0.9, **options)
+        self.optimizer = sfao.SFAO(
+            sfao.layer_groups(self.model), memory="directions", lr=0.05, momentum=0.9, **{"capacity": 100, **options}
+        )
 
     def backward(self):
         inputs, targets = self.batches[0]

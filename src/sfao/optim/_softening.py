@@ -112,6 +112,7 @@ class Softening:
             return
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
         seen = [self._look(number, tensors) for number, tensors in enumerate(found)]
+        self._energies.square_()
         inside = self._energies.sum(1)
         outside = (self._measure_squares(found) - inside).clamp_min_(0)
         self._measure_drifts(seen)
@@ -146,33 +147,39 @@ class Softening:
             yield from zip(self.layers, self.shares.tolist(), self.drifts.tolist(), strict=True)
 
     def _look(self, number: int, tensors: list[Tensor | None]) -> list[_Seen]:
-        """Measure the squared lengths of a layer's tensors along its axes."""
+        """Measure the lengths of a layer's tensors along its axes."""
         seen = []
         for part, energies in zip(self._parts[number], self._rows[number], strict=True):
             one = _look_at_part(part, tensors[part.parameters])
             if one is None:
                 energies.zero_()
             else:
-                torch.sum(one.coordinates.to(energies.dtype, copy=True).square_(), 0, out=energies)
+                torch.linalg.vector_norm(one.coordinates, dim=0, dtype=energies.dtype, out=energies)
                 seen.append(one)
         return seen
 
     def _measure_squares(self, found: list[list[Tensor | None]]) -> Tensor:
         """Return the squared length of each layer's tensors."""
         nothing, dtype = self._keep.new_zeros(()), self._keep.dtype
-        lengths = [
-            [nothing if tensor is None else _measure_length(tensor, dtype) for tensor in tensors] for tensors in found
-        ]
+        present = [tensor for tensors in found for tensor in tensors if tensor is not None]
+        if nothing.device.type == "cpu":
+            measured = iter([_measure_length(tensor, dtype) for tensor in present])
+        else:  # in few launches
+            measured = iter(torch._foreach_norm(present, 2, dtype=dtype) if present else ())
+        lengths = [[nothing if tensor is None else next(measured) for tensor in tensors] for tensors in found]
         return _tabulate(lengths, nothing).square_().sum(1)
 
     def _measure_drifts(self, seen: list[list[_Seen]]) -> None:
         """Measure the drift of each layer of which something was seen: that of the part that has drifted furthest."""
         nothing = self._keep.new_zeros(())
-        drifts = [
-            [_measure_drift(one.part, layer.parameters[one.part.parameters], nothing.dtype) for one in of_layer]
-            or [self.drifts[number]]
-            for number, (layer, of_layer) in enumerate(zip(self.layers, seen, strict=True))
-        ]
+        parts = [(layer, one.part) for layer, of_layer in zip(self.layers, seen, strict=True) for one in of_layer]
+        if not parts:
+            return
+        moved = [_answer(part, layer.parameters[part.parameters]) for layer, part in parts]
+        torch._foreach_sub_(moved, [part.space.answers for _, part in parts])
+        lengths = torch.stack(torch._foreach_norm(moved, 2, dtype=nothing.dtype))
+        measured = iter((lengths / torch.stack([part.size for _, part in parts])).unbind())
+        drifts = [[next(measured) for _ in of_layer] or [self.drifts[number]] for number, of_layer in enumerate(seen)]
         self.drifts.copy_(_tabulate(drifts, nothing).amax(1))
 
 
@@ -264,15 +271,14 @@ def _look_at_part(part: _Part, tensors: list[Tensor | None]) -> _Seen | None:
     return _Seen(part, tensors, matrices, sum_products(there)) if there else None
 
 
-def _measure_drift(part: _Part, parameters: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Return how far the answers have moved, relative to what they were."""
+def _answer(part: _Part, parameters: Sequence[Tensor]) -> Tensor:
+    """Return what the layer answers to the probes now."""
     space = part.space
     weights = [
         as_matrix(parameter.movedim(1, -1) if channels else parameter, space.layout.rows).float()
         for parameter, channels in zip(parameters, space.channels_last, strict=True)
     ]
-    moved: Tensor = torch.linalg.vector_norm(space.answer(weights).sub_(space.answers), dtype=dtype)
-    return moved / part.size
+    return space.answer(weights)
 
 
 def _remove_(seen: _Seen, removed: Tensor, scale: Tensor) -> None:
