@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sfao.experiment.config import RunConfig, configure
+from sfao.gating.memories import MEMORIES
 from sfao.reproduction.paper import paper_table, table_numbers
 from sfao.reproduction.provenance import provenance
 from sfao.streams.suite import BENCHMARKS
@@ -151,6 +152,8 @@ def _on(stream: str, method: str, preset: str) -> Series:
 def _at(stream: str, preset: str, threshold: float) -> Series:
     """Return SFAO at a threshold: the preset's own run where it is the preset's own threshold."""
     own = _on(stream, "sfao", preset)
-    if own.config().options["accept_above"] == threshold:
+    options = own.config().options
+    # A gate that remembers inputs alone has no threshold to be at.
+    if options["accept_above"] == threshold and "directions" in MEMORIES[options["memory"]]:
         return own
     return Series(preset, own.benchmark, "sfao", (*STREAMS[stream][1], ("options.accept_above", threshold)))

@@ -136,8 +136,10 @@ class _RowFiller:
 
     def _implied_forgetting(self, row: str, series: Series) -> float | None:
         """Return the forgetting that table 11 implies for the method, at the threshold that is run."""
-        threshold = series.config().options.get("accept_above")
-        column = f"SFAO {threshold:.2f}" if row == "SFAO" else row
+        options = series.config().options
+        if options.get("memory") == "subspace":  # which has no threshold
+            return None
+        column = f"SFAO {options['accept_above']:.2f}" if row == "SFAO" else row
         implied = implied_forgetting(STREAM_OF[self.printed.number], column)
         return None if implied is None else 100 * implied
 
