@@ -42,6 +42,14 @@ def test_fewer_directions_than_parameters_are_no_reason_to_warn():
         SFAO(groups, lr=0.1, memory="directions", capacity=20).consolidate(model, batches(), LOSS)
 
 
+def test_a_bias_that_is_a_layer_of_its_own_is_named():
+    model = nn.Linear(8, 3)
+    optimizer = SFAO(model.parameters(), lr=0.1)
+    with pytest.warns(RuntimeWarning, match=r"layers without an input space remember nothing.*'layer1' \(linear\)"):
+        optimizer.consolidate(model, batches())
+    assert [layer.remembers_inputs for layer in optimizer.gate.layers] == [True, False]
+
+
 def test_a_layer_without_an_input_space_is_named_and_moves_on():
     model = with_norm()
     optimizer = SFAO(layer_groups(model), lr=0.1)

@@ -69,11 +69,13 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         arguments = kwargs or {}
         read = READERS.get(func)
-        used = [] if read is None else [read(*args, **arguments)]
-        if used and used[0][0] in self._weights:
-            self._see(*used[0])
-        else:
-            self._note_others(func, [*args, *arguments.values()])
+        seen = None
+        if read is not None:
+            seen, inputs, places = read(*args, **arguments)
+            if seen in self._weights:
+                self._see(seen, inputs, places)
+        # A bias that is a layer of its own has no inputs.
+        self._note_others(func, [argument for argument in (*args, *arguments.values()) if argument is not seen])
         return func(*args, **arguments)
 
     def _see(self, weight: Tensor, inputs: Tensor, places: int) -> None:
