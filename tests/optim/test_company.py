@@ -183,7 +183,8 @@ def test_plain_parameters_are_a_layer_each():
     optimizer = SFAO(model.parameters(), lr=0.1)
     assert list(optimizer.counts) == ["layer0", "layer1", "layer2", "layer3"]
     assert list(SFAO(model.named_parameters()).counts) == ["0.weight", "0.bias", "2.weight", "2.bias"]
-    trained(model, optimizer)
+    with pytest.warns(RuntimeWarning, match=r"without an input space.*'layer1' \(linear\)"):
+        trained(model, optimizer)
 
 
 def test_a_compiled_step():
