@@ -5,7 +5,6 @@ that is a projection off all axes, where it is large nothing is removed. r is th
 gradient that is long enough off the axes is projected off them, whatever their importance.
 """
 
-from math import sqrt
 from typing import NamedTuple
 
 import torch
@@ -97,8 +96,3 @@ def choose_scales(kept: Tensor, restore: Tensor) -> Tensor:
     """
     scales = torch.minimum(1 / kept.clamp_min(NOTHING), restore).clamp_min(1)
     return torch.where(kept > NOTHING, scales, torch.zeros_like(scales))
-
-
-def share_after(keep: float, tasks: int) -> float:
-    """Return the share that is kept once so many tasks are remembered, while nothing has drifted."""
-    return float(keep ** sqrt(tasks))

@@ -130,7 +130,7 @@ class Method:
 
     @property
     def looks(self) -> dict[str, dict[str, float]]:
-        """{layer: {cosine, kept}} of the last step, of methods that gate; empty for the others."""
+        """{layer: {cosine, kept, drift}} of the last step, as far as a layer has them, of methods that gate."""
         return {}
 
     def measure_risk(self) -> tuple[float, float]:
