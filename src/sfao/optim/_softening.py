@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.gating.decision import ACCEPTED, ZERO
-from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
+from sfao.gating.softness import choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
 from sfao.gating.subspace import Subspace, sum_products
 from sfao.optim._host_path import LARGE, SMALL, as_matrix, count_channels_last, in_memory_order
 from sfao.optim.layers import Layer
@@ -25,6 +24,8 @@ class _Part:
         self.space, self.parameters, self.axes = space, parameters, axes
         #: The length of the answers that a drift is relative to.
         self.size: Tensor = torch.linalg.vector_norm(space.answers, dtype=dtype).clamp_min(SMALLEST_ANSWERS)
+        #: The rows that are softened, None for all.
+        self.rows: Tensor | None = None if space.is_used_whole else space.used_rows.nonzero()[:, 0]
         self._cut = space.axes, self._split()
 
     def arrange(self, tensors: Sequence[Tensor | None]) -> None:
@@ -114,7 +115,7 @@ class Softening:
         seen = [self._look(number, tensors) for number, tensors in enumerate(found)]
         self._energies.square_()
         inside = self._energies.sum(1)
-        outside = (self._measure_squares(found) - inside).clamp_min_(0)
+        outside = (self._measure_squares(found, seen) - inside).clamp_min_(0)
         self._measure_drifts(seen)
         if self._is_hard:
             factors = keep_or_remove(self._importances, self._keep)
@@ -158,8 +159,9 @@ class Softening:
                 seen.append(one)
         return seen
 
-    def _measure_squares(self, found: list[list[Tensor | None]]) -> Tensor:
-        """Return the squared length of each layer's tensors."""
+    def _measure_squares(self, found: list[list[Tensor | None]], seen: list[list[_Seen]]) -> Tensor:
+        """Return the squared length of each layer's tensors, without rows that are free."""
+        found = [_leave_free_rows_out(tensors, of_layer) for tensors, of_layer in zip(found, seen, strict=True)]
         nothing, dtype = self._keep.new_zeros(()), self._keep.dtype
         present = [tensor for tensors in found for tensor in tensors if tensor is not None]
         if nothing.device.type == "cpu":
@@ -196,37 +198,6 @@ class _Rows:
         return self._rows[dtype][number]
 
 
-class SoftenedCounts:
-    """Counts, on the device, gradients that directions accepted, or saw as zero, and softening did not leave whole."""
-
-    def __init__(self, codes: Tensor) -> None:
-        #: By layer: projected, and discarded because nothing was left, accepted ones and those that were seen as zero.
-        self._counts = torch.zeros(len(codes), 3, dtype=torch.int64, device=codes.device)
-        self._places: tuple[int, Tensor, Tensor] | None = None
-
-    def count(self, layers: Sequence[Layer], softening: Softening, codes: Tensor, sound: Tensor) -> None:
-        if self._places is None or self._places[0] != id(softening):
-            # Sent once: a graph that is captured later must not wait for the host.
-            pairs = [(number, layers.index(layer)) for number, layer in enumerate(softening.layers) if layer in layers]
-            table = torch.tensor(pairs, dtype=torch.int64, device=codes.device).reshape(-1, 2)
-            self._places = id(softening), table[:, 0].contiguous(), table[:, 1].contiguous()
-        _, chosen, numbers = self._places
-        shares = softening.shares[chosen]
-        is_gone = shares <= NOTHING
-        is_softened = (shares <= ALL) & (codes[numbers] == ACCEPTED) & sound
-        is_emptied = is_gone & (codes[numbers] == ZERO) & sound
-        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone, is_emptied], 1)
-        self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
-
-    def hand_over(self, layers: Sequence[Layer]) -> None:
-        for layer, (projected, discarded, emptied) in zip(layers, self._counts.tolist(), strict=True):
-            layer.counts["accept"] -= projected + discarded
-            layer.counts["zero"] -= emptied
-            layer.counts["project"] += projected
-            layer.counts["discard"] += discarded + emptied
-        self._counts.zero_()
-
-
 def _find_parts(layer: Layer, device: torch.device, dtype: torch.dtype) -> Iterator[_Part]:
     first, start = 0, 0
     for space in layer.spaces:
@@ -242,6 +213,14 @@ def _find_others(layer: Layer, parts: Sequence[_Part]) -> list[int]:
     numbers = range(len(layer.parameters))
     covered = {number for part in parts for number in numbers[part.parameters]}
     return [number for number in numbers if number not in covered]
+
+
+def _leave_free_rows_out(tensors: list[Tensor | None], seen: Sequence[_Seen]) -> list[Tensor | None]:
+    kept = list(tensors)
+    for one in seen:
+        if one.part.rows is not None:
+            kept[one.part.parameters] = one.matrices
+    return kept
 
 
 def _tabulate(rows: Sequence[Sequence[Tensor]], padding: Tensor) -> Tensor:
@@ -267,6 +246,8 @@ def _look_at_part(part: _Part, tensors: list[Tensor | None]) -> _Seen | None:
     part.arrange(tensors)
     rows = part.space.layout.rows
     matrices = [None if tensor is None else as_matrix(tensor, rows) for tensor in tensors]
+    if part.rows is not None:
+        matrices = [None if matrix is None else matrix[part.rows] for matrix in matrices]
     there = [(m, along.to(m.dtype)) for m, along in zip(matrices, part.cut_axes, strict=True) if m is not None]
     return _Seen(part, tensors, matrices, sum_products(there)) if there else None
 
@@ -288,6 +269,9 @@ def _remove_(seen: _Seen, removed: Tensor, scale: Tensor) -> None:
         if tensor is None or matrix is None:
             continue
         matrix.mul_(scale.to(matrix.dtype)).addmm_(weighted, along.to(matrix.dtype), alpha=-1)
-        if matrix.data_ptr() != tensor.data_ptr():
+        if seen.part.rows is not None:
+            place = in_memory_order(tensor)
+            place.index_copy_(0, seen.part.rows, matrix.view(-1, *place.shape[1:]).to(place.dtype))
+        elif matrix.data_ptr() != tensor.data_ptr():
             place = in_memory_order(tensor)
             place.copy_(matrix.view(place.shape))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sfao.gating.subspace import Subspace
-from sfao.optim._consolidation.batches import as_pairs, sample_examples
+from sfao.optim._consolidation.batches import Loss, as_pairs, sample_examples
 from sfao.optim._consolidation.inputs import EXAMPLES, gather_inputs
 from sfao.optim.layers import Layer
 
@@ -18,6 +18,7 @@ def find_spaces(
     layers: Sequence[Layer],
     model: nn.Module,
     batches: Iterable[object],
+    loss: Loss | None,
     limit: int | None,
     generator: torch.Generator,
     exactly: Callable[[], AbstractContextManager[None]],
@@ -27,8 +28,9 @@ def find_spaces(
     if not examples:
         raise ValueError("`batches` must yield at least one batch, got none")
     weights = {block[0]: len(block) == 2 for layer in layers for _, block in _split(layer)}
-    found, others = gather_inputs(model, examples, weights, generator)
-    if not found and not others:
+    seen = gather_inputs(model, examples, weights, generator, loss=loss)
+    found = seen.moments
+    if not found and not seen.others:
         raise ValueError("`model` must use the gated parameters, but none of them was used")
     spaces: dict[Layer, list[Subspace]] = {}
     with exactly():
@@ -41,9 +43,9 @@ def find_spaces(
                     space = copy(space)
                     space.to(block[0].device)
                     matrices = [parameter.detach().reshape(space.layout.rows, -1).float() for parameter in block]
-                    space.store(found[block[0]], layer.options["axes"], matrices)
+                    space.store(found[block[0]], layer.options["axes"], matrices, seen.used_rows.get(block[0]))
                 spaces[layer].append(space)
-    _warn_about(layers, found, others)
+    _warn_about(layers, found, seen.others)
     return spaces
 
 

@@ -48,7 +48,7 @@ def store_memories(
             units = request.make_units(max(layer.memory.capacity for layer in holders), generator)
             stored = store_task(holders, task, model, request.make_objective(), units, exactly)
         if spatial:
-            spaces = find_spaces(spatial, model, request.batches, request.limit, generator, exactly)
+            spaces = find_spaces(spatial, model, request.batches, request.loss, request.limit, generator, exactly)
     for layer, found in spaces.items():
         layer.set_spaces(found)
     _warn_of_frozen(holders)
