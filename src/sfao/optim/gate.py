@@ -174,13 +174,14 @@ class Gate(Looks):
 
     @contextmanager
     def _exactly(self) -> Iterator[None]:
-        """Leave autograd, and whatever would round the gate's own products: autocast, TF32."""
+        """Leave autograd, and what would round the gate's own products: autocast, and TF32 where they must be exact."""
         device = self.device.type
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
-            if not BACKENDS or any(backend.fp32_precision not in EXACT for backend in BACKENDS):
+            allowed = (*EXACT, "tf32") if all(layer.is_soft for layer in self.layers) else EXACT
+            if not BACKENDS or any(backend.fp32_precision not in allowed for backend in BACKENDS):
                 stack.enter_context(exact_products())
             yield
 
