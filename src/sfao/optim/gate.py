@@ -198,13 +198,15 @@ class Gate(Looks, Changes, Saves):
 
     @contextmanager
     def _exactly(self) -> Iterator[None]:
-        """Leave autograd, and whatever would round the gate's own products: autocast, TF32."""
+        """Leave autograd, and what would round the gate's own products: autocast, and TF32 where they must be exact."""
         device = self.device.type
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
-            if not BACKENDS or any(backend.fp32_precision not in EXACT for backend in BACKENDS):
+            lowered = {backend.fp32_precision for backend in BACKENDS}.difference(EXACT)
+            may_round = lowered == {"tf32"} and all(layer.is_soft for layer in self.layers)
+            if not BACKENDS or (lowered and not may_round):
                 stack.enter_context(exact_products())
             yield
 

@@ -154,6 +154,11 @@ class Layer:
     def remembers_inputs(self) -> bool:
         return any(not space.is_empty for space in self.spaces)
 
+    @property
+    def is_soft(self) -> bool:
+        """True if what is kept along an axis is never nothing: products may then be rounded as the model's are."""
+        return self.memories == ("subspace",) and 0 < self.options["keep"] < 1
+
     def set_spaces(self, spaces: list[Subspace]) -> None:
         """Remember these input spaces from now on."""
         self.spaces = spaces

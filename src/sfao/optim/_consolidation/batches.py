@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfao.checks import check_count, nearest
-from sfao.optim._consolidation.objectives import Loss, Objective, OwnObjective, PairLoss, TrueLogit, call_model
+from sfao.optim._consolidation.objectives import Loss, Objective, OwnObjective, PairLoss, TrueLogit
 from sfao.optim._consolidation.trees import copy, count_examples, cut, describe, measure_size
 from sfao.optim.layers import Layer
 
@@ -76,9 +76,11 @@ class Request:
             raise ValueError('`loss` must be given for target="loss", got None; or give an `objective`')
         return PairLoss(self.loss)
 
-    def make_forward(self) -> Callable[[Any, Any], object]:
-        """Return the function of the model and a batch in which the layers see their inputs."""
-        return call_model if self.objective is None else OwnObjective(self.objective)
+    def make_forward(self) -> Objective | None:
+        """Return what is called with the model and a batch to show layers their inputs, None for the model alone."""
+        if self.objective is not None:
+            return OwnObjective(self.objective)
+        return None if self.loss is None else PairLoss(self.loss)
 
     def make_units(self, capacity: int, generator: torch.Generator) -> "Units":
         """Return what a gradient each may be taken of."""
@@ -88,7 +90,7 @@ class Request:
 
     def sample(self, limit: int, generator: torch.Generator) -> list[Batch]:
         """Return examples whose inputs are looked at, as batches of one where batches can be cut."""
-        read = as_they_are if self.objective is not None else as_inputs
+        read = as_they_are if self.objective is not None else as_inputs if self.loss is None else as_pairs
         return sample_examples(read(self.batches), self.limit or limit, generator)
 
 
