@@ -47,9 +47,9 @@ class SFAO(Descent):
             added after the gate. The momentum of a task ends with it.
         momentum_form: ``"heavy_ball"``, torch's, or ``"ema"``, the paper's ``m <- momentum * m + (1 - momentum) * u``.
         decoupled_weight_decay: shrink the parameters by ``1 - lr * weight_decay``, as the paper does.
-        granularity, seed, memory_budget, options: see :class:`sfao.Gate`. The options can be given per
-            param group, as can the arguments before, but not ``foreach``, ``fused`` and ``differentiable``, which must
-            be left at torch's defaults.
+        granularity, seed, memory_budget, process_group, sync, options: see :class:`sfao.Gate`. The options can be given
+            per param group, as can the arguments before, but not ``foreach``, ``fused`` and ``differentiable``, which
+            must be left at torch's defaults.
     """
 
     def __init__(
@@ -70,6 +70,8 @@ class SFAO(Descent):
         granularity: str = "layer",
         seed: int = 0,
         memory_budget: str | int | None = None,
+        process_group: Any = None,
+        sync: bool = True,
         **options: Unpack[GateOptions],
     ) -> None:
         refuse_arguments({"foreach": foreach, "differentiable": differentiable, "fused": fused})
@@ -77,6 +79,7 @@ class SFAO(Descent):
         groups = as_groups(params)
         chosen, plan = plan_options(groups, memory_budget, options)
         self.gate = Gate.without_layers(granularity, seed, plan, chosen)
+        self.gate.process_group, self.gate.sync = process_group, sync
         super().__init__(
             groups,
             lr,
