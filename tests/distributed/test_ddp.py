@@ -109,10 +109,10 @@ def test_ranks_stay_together_with_other_settings_of_ddp(case, wrap):
 
 def learn_unevenly(rank, size, kind):
     """One rank has fewer batches; gradients are accumulated and compressed on the way."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
     model = DistributedDataParallel(network())
-    model.register_comm_hook(None, bf16_compress_hook)
+    model.register_comm_hook(None, fp16_compress_hook)
     optimizer, gate = make("sfao", model, memory="both")
     for task in range(TASKS):
         batches = [(x.float(), y) for x, y in shard(task, rank, size)]
