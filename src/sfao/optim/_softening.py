@@ -1,61 +1,19 @@
 """The soft projection of all layers that remember input spaces: nothing in it waits for a device."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from sfao.gating.softness import choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
-from sfao.gating.subspace import Subspace
 from sfao.optim._coordinates import Coordinates
-from sfao.optim._host_path import LARGE, SMALL, as_matrix, count_channels_last, in_memory_order, working_dtype
+from sfao.optim._host_path import LARGE, SMALL, working_dtype
+from sfao.optim._soft_parts import SMALLEST_LENGTH, Part, Seen, answer, find_parts, look, remove, see
 from sfao.optim.layers import Layer
 
 #: The options that a softening is prepared for.
 PREPARED = ("keep", "tolerance", "restore")
-#: The least length of answers that a drift is measured by.
-SMALLEST_ANSWERS = torch.finfo(torch.float32).tiny ** 0.5
-
-
-class _Part:
-    """A matrix of a layer with an input space: its parameters by number, and the place of its axes in the tables."""
-
-    def __init__(self, space: Subspace, parameters: slice, axes: slice, dtype: torch.dtype) -> None:
-        self.space, self.parameters, self.axes = space, parameters, axes
-        #: The length of the answers that a drift is relative to.
-        self.size: Tensor = torch.linalg.vector_norm(space.answers, dtype=dtype).clamp_min(SMALLEST_ANSWERS)
-        #: The rows that are softened, None for all.
-        self.rows: Tensor | None = None if space.is_used_whole else space.used_rows.nonzero()[:, 0]
-        self.coordinates = torch.empty(0)
-        self._cut = space.axes, self._split()
-
-    def arrange(self, tensors: Sequence[Tensor | None]) -> None:
-        """Hold the space in the order in which these tensors lie in memory."""
-        orders = [
-            held if tensor is None else count_channels_last(tensor)
-            for tensor, held in zip(tensors, self.space.channels_last, strict=True)
-        ]
-        self.space.arrange(orders)
-        if self._cut[0] is not self.space.axes:
-            self._cut = self.space.axes, self._split()
-
-    def _split(self) -> list[Tensor]:
-        return list(self.space.axes.split(self.space.layout.columns, 1))
-
-    @property
-    def cut_axes(self) -> list[Tensor]:
-        """The axes, cut into the columns of each parameter."""
-        return self._cut[1]
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The tensors of a part, and as matrices."""
-
-    part: _Part
-    tensors: list[Tensor | None]
-    matrices: list[Tensor | None]
 
 
 class Softening:
@@ -78,7 +36,7 @@ class Softening:
             torch.tensor([float(of_layer[name]) for of_layer in options], dtype=dtype, device=device)
             for name in PREPARED
         )
-        self._parts = [list(_find_parts(layer, device, dtype)) for layer in self.layers]
+        self._parts = [list(find_parts(layer, device, dtype)) for layer in self.layers]
         tasks = [max(part.space.tasks for part in parts) for parts in self._parts]
         self._tasks = torch.tensor(tasks, dtype=dtype, device=device)
         widest = max(part.axes.stop for parts in self._parts for part in parts)
@@ -94,6 +52,32 @@ class Softening:
         self._others = [_find_others(layer, parts) for layer, parts in zip(self.layers, self._parts, strict=True)]
         self.drifts = torch.zeros_like(self._keep)
         self.shares = torch.ones_like(self._keep)
+        #: The lengths of what was softened last.
+        self.lengths = torch.zeros_like(self._keep)
+        self._follow_travels()
+
+    def _follow_travels(self) -> None:
+        """Take over how far the layers have come, and let them see how that goes on."""
+        sizes = self.measure_lengths(torch.Tensor.detach).tolist()
+        travels = [layer.travel for layer in self.layers]
+        sizes = [now if travel.size is None else travel.size for now, travel in zip(sizes, travels, strict=True)]
+        self._paths, self._paths_before, self._sizes = (
+            self._keep.new_tensor(values)
+            for values in ([float(of.path) for of in travels], [of.before for of in travels], sizes)
+        )
+        for number, (layer, size) in enumerate(zip(self.layers, sizes, strict=True)):
+            layer.travel = replace(layer.travel, path=self._paths[number], size=size)
+
+    def travel(self, lengths: Tensor) -> None:
+        """Note that each layer has taken a step of such a length."""
+        if self.layers:
+            self._paths.add_(lengths / self._sizes.clamp_min(SMALLEST_LENGTH))
+
+    def measure_lengths(self, read: Callable[[Tensor], Tensor | None]) -> Tensor:
+        """Return the length of what `read` returns for the parameters of each layer, without rows that are free."""
+        found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
+        seen = [see(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
+        return self._measure_squares(found, seen).sqrt_()
 
     def _hold_coordinates(self, device: torch.device) -> None:
         numbered = [(number, part) for number, parts in enumerate(self._parts) for part in parts]
@@ -128,7 +112,7 @@ class Softening:
         if not self.layers:
             return
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
-        seen = [_look(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
+        seen = [look(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
         energies = self._coordinates.measure_energies(self._keep.dtype)
         inside = energies.sum(1)
         outside = (self._measure_squares(found, seen) - inside).clamp_min_(0)
@@ -136,20 +120,22 @@ class Softening:
         if self._is_hard:
             factors = keep_or_remove(self._importances, self._keep)
         else:
-            wanted = choose_shares(self._keep, self._tasks, self.drifts, self._tolerance)
+            paths = torch.maximum(self._paths, self._paths_before)
+            wanted = choose_shares(self._keep, self._tasks, paths, self.drifts, self._tolerance)
             factors = find_factors(energies, outside, self._importances, wanted, self._table)
         left = outside + (energies * factors.square()).sum(1)
         total = outside + inside
         self.shares = torch.where(total > 0, (left / total).sqrt_(), 1.0)
         scales = choose_scales(self.shares, self._restore)
+        self.lengths = left.sqrt_().mul_(scales)
         self._coordinates.scale((1 - factors).mul_(scales[:, None]))
         self._remove(found, seen, _Rows(scales))
 
-    def _remove(self, found: list[list[Tensor | None]], seen: list[list[_Seen]], scales: "_Rows") -> None:
+    def _remove(self, found: list[list[Tensor | None]], seen: list[list[Seen]], scales: "_Rows") -> None:
         """Take what the coordinates say from all tensors, and scale what is left."""
         for number, tensors in enumerate(found):
             for one in seen[number]:
-                _remove_(one, scales.read(number, one.part.coordinates.dtype))
+                remove(one, scales.read(number, one.part.coordinates.dtype))
             for index in self._others[number]:
                 tensor = tensors[index]
                 if tensor is not None:
@@ -160,7 +146,7 @@ class Softening:
         if self.layers:
             yield from zip(self.layers, self.shares.tolist(), self.drifts.tolist(), strict=True)
 
-    def _measure_squares(self, found: list[list[Tensor | None]], seen: list[list[_Seen]]) -> Tensor:
+    def _measure_squares(self, found: list[list[Tensor | None]], seen: list[list[Seen]]) -> Tensor:
         """Return the squared length of each layer's tensors, without rows that are free."""
         found = [_leave_free_rows_out(tensors, of_layer) for tensors, of_layer in zip(found, seen, strict=True)]
         nothing, dtype = self._keep.new_zeros(()), self._keep.dtype
@@ -172,13 +158,13 @@ class Softening:
         lengths = [[nothing if tensor is None else next(measured) for tensor in tensors] for tensors in found]
         return _tabulate(lengths, nothing).square_().sum(1)
 
-    def _measure_drifts(self, seen: list[list[_Seen]]) -> None:
+    def _measure_drifts(self, seen: list[list[Seen]]) -> None:
         """Measure the drift of each layer of which something was seen: that of the part that has drifted furthest."""
         nothing = self._keep.new_zeros(())
         parts = [(layer, one.part) for layer, of_layer in zip(self.layers, seen, strict=True) for one in of_layer]
         if not parts:
             return
-        moved = [_answer(part, layer.parameters[part.parameters]) for layer, part in parts]
+        moved = [answer(part, layer.parameters[part.parameters]) for layer, part in parts]
         torch._foreach_sub_(moved, [part.space.answers for _, part in parts])
         lengths = torch.stack(torch._foreach_norm(moved, 2, dtype=nothing.dtype))
         measured = iter((lengths / torch.stack([part.size for _, part in parts])).unbind())
@@ -199,24 +185,13 @@ class _Rows:
         return self._rows[dtype][number]
 
 
-def _find_parts(layer: Layer, device: torch.device, dtype: torch.dtype) -> Iterator[_Part]:
-    first, start = 0, 0
-    for space in layer.spaces:
-        parameters = slice(first, first + len(space.layout.columns))
-        first = parameters.stop
-        if not space.is_empty:
-            space.to(device)
-            yield _Part(space, parameters, slice(start, start + len(space.axes)), dtype)
-            start += len(space.axes)
-
-
-def _find_others(layer: Layer, parts: Sequence[_Part]) -> list[int]:
+def _find_others(layer: Layer, parts: Sequence[Part]) -> list[int]:
     numbers = range(len(layer.parameters))
     covered = {number for part in parts for number in numbers[part.parameters]}
     return [number for number in numbers if number not in covered]
 
 
-def _leave_free_rows_out(tensors: list[Tensor | None], seen: Sequence[_Seen]) -> list[Tensor | None]:
+def _leave_free_rows_out(tensors: list[Tensor | None], seen: Sequence[Seen]) -> list[Tensor | None]:
     kept = list(tensors)
     for one in seen:
         if one.part.rows is not None:
@@ -241,54 +216,3 @@ def _measure_length(tensor: Tensor, dtype: torch.dtype) -> Tensor:
             return length
     whole: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
     return whole
-
-
-def _look(parts: Sequence[_Part], tensors: list[Tensor | None]) -> list[_Seen]:
-    """Measure the coordinates of a layer's tensors along its axes; return what there is to see."""
-    seen = []
-    for part in parts:
-        of_part = tensors[part.parameters]
-        part.arrange(of_part)
-        matrices = [None if tensor is None else as_matrix(tensor, part.space.layout.rows) for tensor in of_part]
-        if part.rows is not None:
-            matrices = [None if matrix is None else matrix[part.rows] for matrix in matrices]
-        there = [(m, along.to(m.dtype)) for m, along in zip(matrices, part.cut_axes, strict=True) if m is not None]
-        if there:
-            _multiply(there, part.coordinates)
-            seen.append(_Seen(part, of_part, matrices))
-        else:
-            part.coordinates.zero_()
-    return seen
-
-
-def _multiply(pairs: Sequence[tuple[Tensor, Tensor]], out: Tensor) -> None:
-    """Write the sum of A B' over pairs (A, B) of matrices."""
-    (first, second), *others = pairs
-    torch.mm(first, second.T, out=out)
-    for first, second in others:
-        out.addmm_(first, second.T)
-
-
-def _answer(part: _Part, parameters: Sequence[Tensor]) -> Tensor:
-    """Return what the layer answers to the probes now."""
-    space = part.space
-    weights = [
-        as_matrix(parameter.movedim(1, -1) if channels else parameter, space.layout.rows).float()
-        for parameter, channels in zip(parameters, space.channels_last, strict=True)
-    ]
-    return space.answer(weights)
-
-
-def _remove_(seen: _Seen, scale: Tensor) -> None:
-    """Scale the tensors, and take from them what their coordinates say."""
-    weighted = seen.part.coordinates
-    for tensor, matrix, along in zip(seen.tensors, seen.matrices, seen.part.cut_axes, strict=True):
-        if tensor is None or matrix is None:
-            continue
-        matrix.mul_(scale.to(matrix.dtype)).addmm_(weighted, along.to(matrix.dtype), alpha=-1)
-        if seen.part.rows is not None:
-            place = in_memory_order(tensor)
-            place.index_copy_(0, seen.part.rows, matrix.view(-1, *place.shape[1:]).to(place.dtype))
-        elif matrix.data_ptr() != tensor.data_ptr():
-            place = in_memory_order(tensor)
-            place.copy_(matrix.view(place.shape))

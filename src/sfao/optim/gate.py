@@ -95,7 +95,7 @@ class Gate(Looks, Changes, Saves):
         self.layers: list[Layer] = []
         self.param_groups: list[dict[str, Any]] = []
         self._path: Path = HostPath(self.layers, PathHistory())
-        self._softening: Softening | None = None
+        self.softening: Softening | None = None
         self._attachment: Attachment | None = None
         self._checked: list[Tensor] = []
         self._decision_check: DecisionCheck | None = None
@@ -183,15 +183,16 @@ class Gate(Looks, Changes, Saves):
         """Soften what an optimizer is about to add to each parameter, in place."""
         with self._exactly():
             softening.apply(updates.get)
+            softening.travel(softening.lengths)
             self._path.note(softening)
 
     def find_softening(self) -> Softening | None:
         """Return the softening by the input spaces that are remembered now, None where there are none."""
         if not any(layer.space_version for layer in self.layers):
             return None
-        if self._softening is None or not self._softening.serves():
-            self._softening = Softening(self.layers)
-        return self._softening
+        if self.softening is None or not self.softening.serves():
+            self.softening = Softening(self.layers)
+        return self.softening
 
     def _check_options(self) -> None:
         """Raise a ValueError if an option breaks its rule."""
@@ -290,7 +291,7 @@ class Gate(Looks, Changes, Saves):
         path = HostPath(self.layers, PathHistory(), report)
         alone: dict[str, Any] = {
             "_path": path,
-            "_softening": None,
+            "softening": None,
             "_attachment": None,
             "_checked": [],
             "_hooks": OrderedDict(),

@@ -23,6 +23,7 @@ from sfao.optim.descent import (
     Descent,
     check_descent,
     evaluate,
+    read_rate,
     refuse_arguments,
 )
 from sfao.optim.gate import OPTION_NAMES, Gate
@@ -115,7 +116,21 @@ class SFAO(Descent):
         loss = evaluate(closure)
         sound = self.gate.apply()
         self.descend(sound)
+        self._note_travel(sound)
         return loss
+
+    def _note_travel(self, sound: Tensor | None) -> None:
+        """Note how far the step has taken the layers that remember their inputs; weight decay is not counted."""
+        softening = self.gate.softening
+        if softening is None or not softening.layers:
+            return
+        lengths = softening.lengths
+        if any(layer.options["momentum"] for layer in softening.layers):
+            lengths = softening.measure_lengths(lambda p: self.state.get(p, {}).get("momentum_buffer", p.grad))
+        rates = [read_rate(layer.options["lr"]) for layer in softening.layers]
+        are_alike = not any(isinstance(rate, Tensor) for rate in rates) and len(set(rates)) == 1
+        rate = rates[0] if are_alike else torch.stack([lengths.new_zeros(()) + rate for rate in rates])
+        softening.travel(lengths * rate if sound is None else torch.where(sound, lengths * rate, 0.0))
 
     # -- Memory ----------------------------------------------------------------------------------------
 

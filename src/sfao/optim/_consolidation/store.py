@@ -56,6 +56,7 @@ def store_memories(
             confirm()
     for layer, found in spaces.items():
         layer.set_spaces(found)
+        layer.travel = layer.travel.start_anew()
     _warn_of_frozen(holders)
     return stored + sum(len(space.axes) for found in spaces.values() for space in found)
 
