@@ -10,6 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import sfao
 from sfao.optim._agreement import EVERY
+from sfao.optim._consolidation.joint import gather_examples
+from sfao.optim._ranks import Ranks
 from tests.distributed.processes import run_ranks
 
 loss = nn.CrossEntropyLoss()
@@ -109,10 +111,10 @@ def test_ranks_stay_together_with_other_settings_of_ddp(case, wrap):
 
 def learn_unevenly(rank, size, kind):
     """One rank has fewer batches; gradients are accumulated and compressed on the way."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
     model = DistributedDataParallel(network())
-    model.register_comm_hook(None, bf16_compress_hook)
+    model.register_comm_hook(None, fp16_compress_hook)
     optimizer, gate = make("sfao", model, memory="both")
     for task in range(TASKS):
         batches = [(x.float(), y) for x, y in shard(task, rank, size)]
@@ -234,3 +236,18 @@ def learn_alone(rank, size):
 
 def test_without_sync_every_rank_is_alone():
     assert run_ranks(2, learn_alone) == [1, 2]
+
+
+def draw_jointly(rank, size, limit):
+    batches = [(torch.full((8, 1), float(rank)), torch.arange(8)) for _ in range(5 + 10 * rank)]
+    drawn = gather_examples(Ranks(None), batches, limit, torch.Generator())
+    return [(int(x), int(y)) for x, y in drawn]
+
+
+def test_a_draw_is_of_all_shards_by_their_size():
+    first, second = run_ranks(2, draw_jointly, 80)
+    assert first == second
+    assert len(first) == 80
+    assert 10 <= sum(rank == 0 for rank, _ in first) <= 30  # 20 of 80 are expected: a quarter of all examples
+    everything, _ = run_ranks(2, draw_jointly, 160)
+    assert everything == [(0, n % 8) for n in range(40)] + [(1, n % 8) for n in range(120)]

@@ -49,8 +49,9 @@ def check_alike(gate: "Gate", ranks: Ranks, arguments: object) -> None:
         others = find_others([of_rank[name] for of_rank, _ in gathered])
         if others:
             raise ValueError(f"the {name} must be the same on all ranks, but are others on {name_ranks(others)}")
-    first = torch.tensor(gathered[0][1], dtype=torch.float64)
-    gaps = [float((torch.tensor(sketches, dtype=torch.float64) - first).norm()) for _, sketches in gathered]
+    first = torch.tensor(gathered[0][1], dtype=torch.float64, device="cpu")
+    sketches = [torch.tensor(of_rank, dtype=torch.float64, device="cpu") for _, of_rank in gathered]
+    gaps = [float((of_rank - first).norm()) for of_rank in sketches]
     others = [rank for rank, gap in enumerate(gaps) if not gap <= ROUNDING * float(first.norm())]
     if others:
         raise ValueError(f"the weights must be the same on all ranks, but are others on {name_ranks(others)}")

@@ -54,6 +54,12 @@ class Changes:
         check_group_names(group, tuple(DEFAULTS))
         self.add_group({**self.defaults, **name_memory(group, {"memory": self.defaults["memory"]}), **group})
 
+    def detach(self) -> None:
+        """Leave the optimizer as it was before `attach`."""
+        if self._attachment is not None:
+            self._attachment.remove()
+            self._attachment = None
+
     def rebind(self, model: nn.Module) -> list[str]:
         """Follow a model that has grown; return the names of the layers that are others now.
 

@@ -69,10 +69,8 @@ class Ranks:
         return find_others(numbers)
 
 
-def find_ranks(sync: bool, group: Any) -> Ranks | None:
-    """Return the ranks to consolidate together with, None if there are none, or they are not to be asked."""
-    if not sync or not distributed.is_available() or not distributed.is_initialized():
-        return None
+def find_ranks(group: Any) -> Ranks | None:
+    """Return the ranks of an initialised group, None if there is but one."""
     return Ranks(group) if distributed.get_world_size(group) > 1 else None
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Self, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
@@ -137,12 +137,6 @@ class Gate(Looks, Changes, Saves):
         self._attachment = Attachment(self, optimizer)
         return self
 
-    def detach(self) -> None:
-        """Leave the optimizer as it was before `attach`."""
-        if self._attachment is not None:
-            self._attachment.remove()
-            self._attachment = None
-
     # -- Gating ----------------------------------------------------------------------------------------
 
     # A compiled step() compiles the descent around the gate: tracing the gate itself takes minutes and gains nothing.
@@ -177,6 +171,10 @@ class Gate(Looks, Changes, Saves):
             if len(members) != len(known) or any(a is not b for a, b in zip(members, known, strict=True)):
                 check_members(self.layers, members, ())
                 self._checked = members
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        """Raise a RuntimeError if the memory was loaded beside other weights than it is of."""
         if self._unseen:
             check_sketches(self.layers, self._unseen)
             self._unseen = {}
@@ -254,7 +252,8 @@ class Gate(Looks, Changes, Saves):
         If anything fails, the memory too stays as it was. Under torch.distributed, all ranks consolidate together.
         """
         request = Request(batches, loss, objective, target, per, limit)
-        ranks = find_ranks(self.sync, self.process_group)
+        is_alone = not self.sync or not distributed.is_available() or not distributed.is_initialized()
+        ranks = None if is_alone else find_ranks(self.process_group)
         stored = self.store(model, request) if ranks is None else store_together(self, ranks, model, request)
         self._decision_check = None if ranks is None else DecisionCheck(ranks)
         self.end_task()
@@ -266,7 +265,7 @@ class Gate(Looks, Changes, Saves):
         """Store what a request asks for, if `confirm`, called last, does not raise; return how much."""
         request.check(self.layers)
         self._check_options()
-        self._check_layers()
+        self._check_weights()
         self._close_path()
         return store_memories(self.layers, self.task, model, request, self._exactly, confirm)
 

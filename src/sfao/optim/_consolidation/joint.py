@@ -113,21 +113,21 @@ def _merge(
     """Return a uniform draw of all that was seen, from uniform draws of each shard; all of it if it is no more."""
     if sum(seen) <= limit:
         return [batch for kept in shards for batch in kept]
-    owners = torch.repeat_interleave(torch.arange(len(seen)), torch.tensor(seen))
-    drawn = owners[torch.randperm(len(owners), generator=generator)[:limit]]
+    owners = torch.repeat_interleave(torch.arange(len(seen), device="cpu"), torch.tensor(seen, device="cpu"))
+    drawn = owners[torch.randperm(len(owners), generator=generator, device="cpu")[:limit]]
     joint: list[Batch] = []
     for rank, kept in enumerate(shards):
-        order = torch.randperm(len(kept), generator=generator)[: int((drawn == rank).sum())]
+        order = torch.randperm(len(kept), generator=generator, device="cpu")[: int((drawn == rank).sum())]
         joint += [kept[number] for number in order.sort().values.tolist()]
     return joint
 
 
 def _fork(generator: torch.Generator, number: int) -> torch.Generator:
     """Return a generator of its own for a rank, or for all, which leaves the given one as it is."""
-    twin = torch.Generator()
+    twin = torch.Generator("cpu")
     twin.set_state(generator.get_state())
     seed = int(torch.randint(2**60, (), generator=twin, device="cpu"))
-    return torch.Generator().manual_seed(seed + number)
+    return torch.Generator("cpu").manual_seed(seed + number)
 
 
 def _prepare(batch: Batch) -> Batch:
