@@ -1,0 +1,20 @@
+"""Runs one after the other in this process: for data, models and methods that no other process could import."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from sfao.experiment.execute import execute
+from sfao.experiment.pool import Watch
+from sfao.experiment.record import Record
+from sfao.experiment.worker import Begun, Job
+
+
+def run_here(jobs: Sequence[Job], *, watch: Watch, workers: int | None, threads: int, **how: Any) -> list[Record]:
+    """Run the jobs as `run_all` does, but here; an error of a run ends them all, with its traceback."""
+    records = []
+    for job in jobs:
+        watch(job, Begun())
+        records.append(execute(job.config, job.folder, report=partial(watch, job), **how))
+        watch(job, records[-1])
+    return records
