@@ -81,6 +81,7 @@ def compare(
     out: str | Path | None = None,
     resume: bool = False,
     workers: int = 1,
+    threads: int = 1,
     data_root: str | Path | None = None,
 ) -> Result:
     """Run every method with every seed on a stream of tasks, and compare them.
@@ -98,9 +99,11 @@ def compare(
         out: the folder of the runs, to go on with or to report later; by default nothing is kept.
         resume: go on with unfinished runs in that folder.
         workers: processes at a time; above 1, all that is one's own must be given by name.
+        threads: CPU threads of a run; more than one rarely helps a small model.
         data_root: where the data of a benchmark lie.
     """
     check_count("workers", workers)
+    check_count("threads", threads)
     given = {"stream": stream, "model": model, **{f"methods[{number}]": one for number, one in enumerate(methods)}}
     objects = [name for name, thing in given.items() if not isinstance(thing, str | None)]
     if workers > 1 and objects:
@@ -121,6 +124,7 @@ def compare(
             data_root=None if data_root is None else Path(data_root),
             resume=resume,
             workers=workers,
+            threads=threads,
             run=run_all if workers > 1 else run_here,
         )
         return Result(records, compare_records(records), None if out is None else folder)
