@@ -2,8 +2,8 @@
 
     python examples/own_stream.py
 
-Three tasks of points in 20 dimensions, two classes each, told apart by another direction in every task. Every task moves
-all weights of a small network, which forgets the one before. Beside methods of the laboratory stands one that is
+Three tasks of points in 20 dimensions, two classes each, told apart by another direction in every task. Every task
+moves all weights of a small network, which forgets the one before. Beside methods of the laboratory stands one that is
 defined here: it learns ever more slowly.
 """
 

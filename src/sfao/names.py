@@ -50,7 +50,7 @@ class Names(dict[str, Thing]):
     def lend(self, things: Mapping[str, Any]) -> Iterator[None]:
         """Know these things, adapted, by these names as well, as long as the context is open."""
         hidden = {name: self[name] for name in things if name in self}
-        self.update({name: self._adapt_found(self._noun, name, thing) for name, thing in things.items()})
+        self.update({name: self.adapt(self._noun, name, thing) for name, thing in things.items()})
         try:
             yield
         finally:
@@ -69,9 +69,10 @@ class Names(dict[str, Thing]):
             said = " and ".join(point.value for point in points)
             raise ValueError(f"`{argument}` must be one thing, but {name!r} is announced as {said}")
         point = points[0] if points else EntryPoint(name, name, self._group)
-        return self._adapt_found(argument, name, _load(argument, name, point))
+        return self.adapt(argument, name, _load(argument, name, point))
 
-    def _adapt_found(self, argument: str, name: str, found: object) -> Thing:
+    def adapt(self, argument: str, name: str, found: object) -> Thing:
+        """Return something that was found, or given, as a thing of this kind; else raise a ValueError."""
         try:
             return self._adapt(found, name)
         except TypeError as error:
