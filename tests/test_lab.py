@@ -106,7 +106,7 @@ def test_what_is_finished_is_not_repeated_and_other_data_are_refused(tmp_path):
     (first,) = lab.compare(tasks, **how).records
     (again,) = lab.compare(tasks, **how).records
     assert (again.finished, again.seconds) == (first.finished, first.seconds)
-    with pytest.raises(FolderError, match="on the same data.* with other values"):
+    with pytest.raises(FolderError, match=r"on the same data.* with other values"):
         lab.compare(list(reversed(tasks())), **how)
 
 
@@ -202,7 +202,7 @@ def test_an_error_of_a_method_of_ones_own_arrives_as_it_is():
 
 def test_means_of_a_metric_that_is_none():
     result = lab.compare(tasks, methods=["sgd"], seeds=1, settings=QUICK)
-    with pytest.raises(ValueError, match="`metric` must be one of average_accuracy, .*, got 'accuracy'"):
+    with pytest.raises(ValueError, match=r"`metric` must be one of average_accuracy, .*, got 'accuracy'"):
         result.means("accuracy")
 
 

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from sfao.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own.md").read_text()
@@ -76,10 +79,18 @@ def test_records_keep_the_names_and_are_found_again_elsewhere(folder):
         (["estimate"], "`model` must be named once, got None and None"),
     ],
 )
-def test_what_is_wrong_is_one_line_before_anything_is_written(folder, tmp_path, arguments, said):
-    (tmp_path / "mine.py").write_text((folder / "mine.py").read_text())
-    code, out, error = sfao(*arguments, cwd=tmp_path)
-    assert (code, out) == (2, ""), error
-    assert said in error
-    assert len(error.splitlines()) == 1
-    assert {path.name for path in tmp_path.iterdir()} <= {"mine.py", "__pycache__"}
+def test_what_is_wrong_is_one_line_before_anything_is_written(folder, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_is_looked_for_in_the_current_folder_alone(tmp_path):
+    code, out, error = sfao("run", "mine:tasks", cwd=tmp_path)
+    said = "sfao: `benchmark` 'mine:tasks' cannot be imported: ModuleNotFoundError: No module named 'mine'\n"
+    assert (code, out, error) == (2, "", said)
+    assert list(tmp_path.iterdir()) == []

@@ -64,5 +64,5 @@ def test_what_makes_no_model_is_refused(thing, said):
 
 
 def test_an_option_that_it_does_not_take_is_refused():
-    with pytest.raises(ValueError, match="`widht` is no option .did you mean 'width'?"):
+    with pytest.raises(ValueError, match=r"`widht` is no option .did you mean 'width'?"):
         build(Net, widht=3)

@@ -1,5 +1,7 @@
 """Tasks of one's own: whatever torch data sets hold arrives unchanged, and everything else is refused by name."""
 
+import re
+
 import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
@@ -156,9 +158,8 @@ def test_what_is_no_stream_of_tasks_is_refused_in_one_line(tasks, said):
     ],
 )
 def test_labels_that_do_not_fit_the_scenario(labels, how, said):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(said)):
         cut_own(read_tasks(pairs(*labels), "own"), **how)
-    assert said in str(caught.value)
 
 
 def test_nothing_is_read_before_it_is_needed_and_then_once():
