@@ -76,7 +76,8 @@ def test_records_keep_the_names_and_are_found_again_elsewhere(folder):
         (["tune", "mine:tasks", "--method", "mine:Slower"], "it has no options to choose"),
         (["estimate", "mine:network"], "`input` must be given for mine:network, such as 3x32x32 or 784"),
         (["estimate", "mine:tasks", "--input", "20"], "`model` 'mine:tasks' must make a torch.nn.Module, got list"),
-        (["estimate"], "`model` must be named once, got None and None"),
+        (["estimate"], "`model` must be named once, by MODEL or by --model, got none"),
+        (["estimate", "mlp", "--model", "cnn"], "by MODEL or by --model, got 'mlp' and 'cnn'"),
     ],
 )
 def test_what_is_wrong_is_one_line_before_anything_is_written(folder, tmp_path, monkeypatch, arguments, said):

@@ -56,7 +56,8 @@ def estimate(
         from sfao.experiment.errors import ConfigError, reraise_as
 
         if (own is None) == (model is None):
-            raise ConfigError(f"`model` must be named once, got {own!r} and {model!r}")
+            got = "none" if model is None else f"{own!r} and {model!r}"
+            raise ConfigError(f"`model` must be named once, by MODEL or by --model, got {got}")
         model = own or model or ""
         given = {
             "memory": None if memory is None else parse_choice("memory", memory),
