@@ -30,6 +30,7 @@ ROOMS = {
     "reproduction": Room("the paper's tables, run anew", ("reports",), (1, 1)),
     "cost": Room("time and bytes of a step", ("reports",), (2, 1)),
     "tuning": Room("settings, chosen on validation", ("reports",), (0, 1)),
+    "lab": Room("comparisons from Python", ("reports",), (3, 1)),
     "reports": Room("from records to pages", ("experiment", "tables"), (1.5, 2)),
     "experiment": Room("runs: configure, train, record", ("methods", "metrics"), (1, 3)),
     "tables": Room("columns and their renderers", (), (2.5, 3)),
@@ -37,11 +38,12 @@ ROOMS = {
     "metrics": Room("from the accuracy matrix", (), (2.5, 4)),
     "sfao": Room("the public names", ("optim",), (0, 4)),
     "optim": Room("SFAO, Gate, layer_groups", ("gating",), (0, 5)),
-    "streams": Room("data sets cut into tasks", ("data",), (1, 5)),
-    "models": Room("mlp, cnn, wide_resnet", ("checks",), (2.5, 6)),
+    "streams": Room("data sets cut into tasks", ("data", "names"), (1, 5)),
+    "models": Room("mlp, cnn, wide_resnet", ("names",), (2.5, 6)),
     "gating": Room("decide, project, hold directions", ("checks",), (0, 6)),
     "data": Room("data sets: describe, read, fetch", ("checks",), (1, 6)),
-    "checks": Room("arguments; needs no torch", (), (1, 7)),
+    "names": Room("ours, installed, module:attribute", ("checks",), (2, 7)),
+    "checks": Room("arguments; needs no torch", (), (1, 8)),
 }
 
 WIDTH, HEIGHT, ACROSS, DOWN, MARGIN = 220, 52, 244, 92, 16

@@ -7,6 +7,7 @@ import typer
 
 from sfao.cli.run import stop_signals
 from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
+from sfao.names import name_folder
 
 if TYPE_CHECKING:
     from sfao.experiment.record import Record
@@ -42,7 +43,7 @@ def compare(
         from sfao.experiment.config import parse_setting
         from sfao.experiment.plan import parse_methods, parse_seeds, plan
 
-        out = out or Path("runs") / benchmark
+        out = out or Path("runs") / name_folder(benchmark)
         chosen = dict(parse_setting(text) for text in settings or [])
         planned = plan(
             benchmark,

@@ -9,6 +9,7 @@ import typer
 from sfao.cli.report import progress
 from sfao.cli.run import stop_signals
 from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
+from sfao.names import name_folder
 
 if TYPE_CHECKING:
     from sfao.experiment.curriculum import Curriculum
@@ -46,14 +47,13 @@ def curriculum(
     with spoken_errors(debug):
         import torch
 
-        from sfao.data.dataset import load_dataset
         from sfao.experiment.config import parse_setting
         from sfao.experiment.curriculum_runs import check_settings, find_curriculum, list_different_orders
         from sfao.experiment.plan import parse_seeds, plan
         from sfao.reports.curriculum_tables import compare_orders
         from sfao.streams.suite import BENCHMARKS
 
-        out = out or Path("runs/curriculum") / benchmark
+        out = out or Path("runs/curriculum") / name_folder(benchmark)
         chosen = dict(parse_setting(text) for text in settings or [])
         check_settings(chosen)
 
@@ -64,7 +64,7 @@ def curriculum(
         first = plan_runs(out)[0].config
         torch.set_num_threads(threads)
         with progress() as tell:
-            dataset = load_dataset(BENCHMARKS[benchmark].dataset, data_root)
+            dataset = BENCHMARKS[benchmark].load(data_root)
             found = find_curriculum(first, dataset, out, tell)
         orders = list_different_orders(found)
         planned = [job for name, order in orders.items() for job in plan_runs(out / name, order=order)]

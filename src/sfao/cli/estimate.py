@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    model: Annotated[str, typer.Option(help="mlp, cnn or wrn-28-10.")],
+    own: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="mlp, cnn or wrn-28-10, or module:attribute for your own."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The same, as an option.")] = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -29,7 +33,11 @@ def estimate(
     samples: Annotated[int | None, typer.Option(help="Directions compared with at a step.", show_default="10")] = None,
     input_shape: Annotated[
         str | None,
-        typer.Option("--input", help="Channels x height x width.", show_default="1x28x28 for mlp, else 3x32x32"),
+        typer.Option(
+            "--input",
+            help="Channels x height x width; of your own model, any shape.",
+            show_default="1x28x28 for mlp, else 3x32x32",
+        ),
     ] = None,
     classes: Annotated[int, typer.Option(help="Outputs of the model.", min=1)] = 10,
     batch_size: Annotated[int, typer.Option(help="Examples a step.", min=1)] = 32,
@@ -47,6 +55,10 @@ def estimate(
         from sfao.cost.estimate import estimate as predict
         from sfao.experiment.errors import ConfigError, reraise_as
 
+        if (own is None) == (model is None):
+            got = "none" if model is None else f"{own!r} and {model!r}"
+            raise ConfigError(f"`model` must be named once, by MODEL or by --model, got {got}")
+        model = own or model or ""
         given = {
             "memory": None if memory is None else parse_choice("memory", memory),
             "axes": axes,

@@ -10,6 +10,7 @@ from sfao.cli.terminal import console, say_json, spoken_errors, table
 
 if TYPE_CHECKING:
     from sfao.methods import Method
+    from sfao.names import Names
 
 
 def list_all(
@@ -33,14 +34,25 @@ def collect_lists() -> dict[str, dict[str, Any]]:
     return {
         "benchmarks": {
             name: {"data": b.dataset, "kind": b.cut.name, "tasks": b.tasks, "settings": b.settings}
-            for name, b in BENCHMARKS.items()
+            for name, b in find_all(BENCHMARKS).items()
         },
         "methods": {
             name: {"about": read_summary(method), "options": method.Options().model_dump(mode="json")}
-            for name, method in METHODS.items()
+            for name, method in find_all(METHODS).items()
         },
-        "models": {name: {"sizes": read_sizes(build)} for name, build in MODELS.items()},
+        "models": {name: {"sizes": read_sizes(build)} for name, build in find_all(MODELS).items()},
     }
+
+
+def find_all(names: "Names[Any]") -> dict[str, Any]:
+    """Return {name: thing}, of ours and of installed packages; one that cannot be had is told on the error stream."""
+    found = {}
+    for name in names.list_all():
+        try:
+            found[name] = names[name]
+        except ValueError as error:
+            typer.echo(f"sfao: left out: {error}", err=True)
+    return found
 
 
 def read_summary(method: "type[Method]") -> str:
@@ -59,7 +71,7 @@ def print_lists(known: dict[str, dict[str, Any]]) -> None:
     for name, entry in known["benchmarks"].items():
         settings = dict(entry["settings"])
         chosen = f"{_describe_model(settings.pop('model'))} {_join_pairs(settings)}"
-        benchmarks.add_row(name, entry["data"], entry["kind"], str(entry["tasks"]), chosen)
+        benchmarks.add_row(name, entry["data"], entry["kind"], str(entry["tasks"] or "all"), chosen)
     methods = table("method", "what it is", "options")
     for name, entry in known["methods"].items():
         methods.add_row(name, entry["about"], _join_pairs(entry["options"]))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfao.cli.terminal import FAILED, fail, say_json, spoken_errors
+from sfao.names import name_folder
 
 if TYPE_CHECKING:
     from sfao.experiment.record import Record
@@ -55,7 +56,7 @@ def run(
             file=config,
             settings=dict(parse_setting(text) for text in settings or []),
         )
-        folder = out or Path("runs") / benchmark / f"{method}-{seed}"
+        folder = out or Path("runs") / name_folder(benchmark) / name_folder(f"{method}-{seed}")
         skipped: list[str] = []
         with stop_signals() as stopping, progress_bar(shown=not (quiet or as_json)) as report:
             from sfao.experiment.execute import execute

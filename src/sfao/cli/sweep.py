@@ -7,6 +7,7 @@ import typer
 
 from sfao.cli.compare import check_ended_well, run_in_view, write_results
 from sfao.cli.terminal import console, say_json, spoken_errors
+from sfao.names import name_folder
 
 if TYPE_CHECKING:
     from sfao.experiment.record import Record
@@ -58,7 +59,7 @@ def sweep(
 
         fixed, axes = split_axes(settings or [])
         search = make_search(benchmark, method, parse_seeds(seeds), fixed, share=validation, preset=preset, file=config)
-        out = out or Path("runs/sweep") / f"{benchmark}-{method}"
+        out = out or Path("runs/sweep") / name_folder(f"{benchmark}-{method}")
         grid = plan_grid(search, axes, out)
         planned = [job for combination in grid for job in combination.jobs]
         records = run_in_view(

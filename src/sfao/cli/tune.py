@@ -10,6 +10,7 @@ import typer
 from sfao.cli.compare import note_tracebacks
 from sfao.cli.run import stop_signals
 from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spoken_errors
+from sfao.names import name_folder
 
 if TYPE_CHECKING:
     from sfao.experiment.pool import Watch
@@ -84,7 +85,7 @@ def tune(
             file=config,
         )
         space = choose_space(search, dict(parse_search(text) for text in searches or []))
-        out = out or Path("runs/tune") / f"{benchmark}-{method}"
+        out = out or Path("runs/tune") / name_folder(f"{benchmark}-{method}")
         shown = not (quiet or as_json)
         if shown:
             typer.echo(describe_search(search, space, trials), err=True)

@@ -10,8 +10,10 @@ from sfao.cost.cases import DECISIONS, SUBJECTS, Subject
 from sfao.cost.training import AUTOCAST, COMPILED, Setting
 from sfao.experiment.device import usable_device
 from sfao.experiment.errors import ConfigError, reraise_as
+from sfao.experiment.make_model import check_outputs
 from sfao.gating.budget import parse_bytes
 from sfao.gating.options import CHOICES, OPTIONS_OF
+from sfao.models import MODELS
 
 Value = TypeVar("Value")
 
@@ -95,17 +97,29 @@ def parse_memory_limit(text: str | None, device: torch.device) -> int:
 
 
 def make_subject(model: str, input_shape: str | None, classes: int) -> Subject:
-    """Return a model by name, for inputs of another shape (`3x32x32`) than it is measured with."""
-    parse_choice("model", model)
-    usual = SUBJECTS[model]
-    parts = input_shape.split("x") if input_shape is not None else [str(size) for size in usual.input_shape]
-    if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts):
-        raise ConfigError(f"`input` must be channels x height x width, such as 3x32x32, got {input_shape!r}")
-    shape = tuple(int(part) for part in parts)
-    made = Subject(usual.builder, shape, usual.sizes, classes)
+    """Return a model by name, for inputs of another shape (`3x32x32`) than it is measured with; one's own needs one."""
     with reraise_as(ConfigError):
-        made.outline()  # models check their input themselves
+        MODELS.find("model", model)
+    usual = SUBJECTS.get(model)
+    if usual is None and input_shape is None:
+        raise ConfigError(f"`input` must be given for {model}, such as 3x32x32 or 784, got none")
+    shape = usual.input_shape if usual is not None and input_shape is None else _parse_shape(input_shape or "", usual)
+    made = Subject(model, shape, {} if usual is None else usual.sizes, classes)
+    with reraise_as(ConfigError):
+        try:
+            made.outline()  # models check their input themselves
+            if usual is None:
+                check_outputs(made.build(), torch.zeros(1, *shape), classes, model)
+        except (TypeError, RuntimeError) as error:  # of a model of one's own
+            raise ConfigError(f"`model` {model!r} cannot be built: {' '.join(str(error).split())[:200]}") from error
     return made
+
+
+def _parse_shape(text: str, usual: Subject | None) -> tuple[int, ...]:
+    parts = text.split("x")
+    if not all(part.isdecimal() and int(part) for part in parts) or (usual is not None and len(parts) != 3):
+        raise ConfigError(f"`input` must be channels x height x width, such as 3x32x32, got {text!r}")
+    return tuple(map(int, parts))
 
 
 def _parse_count(name: str, part: str, text: str) -> int:

@@ -30,7 +30,7 @@ class Subject:
     @property
     def has_images(self) -> bool:
         """Tell whether the model convolves, so that the place of the channels matters."""
-        return self.builder != "mlp"
+        return any(isinstance(module, nn.Conv2d) for module in self.outline().modules())
 
     def outline(self) -> nn.Module:
         """Return the model without its weights: layers and shapes, at no cost."""

@@ -33,6 +33,8 @@ class Dataset:
     complete: bool
     #: Part of an installed package: real images, but few, and never to be passed off as the full set.
     embedded: bool
+    #: Tells data of one's own from others of the same name and size; empty for published data.
+    digest: str = ""
 
 
 def load_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> Dataset:
@@ -60,4 +62,5 @@ def _make_dataset(description: DatasetDescription, arrays: Arrays) -> Dataset:
         std=description.std,
         complete=description.is_complete(len(arrays.train_labels), len(arrays.test_labels)),
         embedded=description.embedded,
+        digest="",
     )

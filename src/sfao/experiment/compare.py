@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sfao.data.dataset import Dataset, load_dataset
+from sfao.data.dataset import Dataset
 from sfao.experiment.checkpoint import read_checkpoint_data
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
@@ -29,6 +29,9 @@ from sfao.streams.suite import BENCHMARKS
 RESULTS = ("comparison.json", "comparison.md")
 COMPARING = "comparing"
 
+#: A function that runs jobs as `run_all` does.
+Runner = Callable[..., Sequence[Record | Failure]]
+
 
 def jobs_by_folder(jobs: Iterable[Job]) -> dict[Path, list[Job]]:
     """Group the jobs by the folder of their comparison, which holds the folders of the runs."""
@@ -47,11 +50,12 @@ def compare(
     threads: int = 1,
     watch: Watch = lambda job, event: None,
     stopping: Callable[[], bool] = lambda: False,
+    run: Runner = run_all,
 ) -> list[Record]:
     """Run the jobs that are not finished yet, in one pool, and return the records of all jobs in their order.
 
     Settings, data and folders are checked before anything runs or is written. A run that fails leaves a record that
-    says so, and is repeated by the next comparison.
+    says so, and is repeated by the next comparison. `run` may do the jobs in another way than a pool of processes.
     """
     data: dict[Path, dict[str, Any]] = {}
     for place, own in jobs_by_folder(jobs).items():
@@ -70,7 +74,7 @@ def compare(
         for job in jobs:
             if job.folder in records:
                 watch(job, Skipped(records[job.folder]))
-        run_all(
+        run(
             left,
             workers=workers,
             threads=threads,
@@ -90,7 +94,7 @@ def _check_jobs(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: 
     check_out(out, jobs)
     for job in jobs:
         check_folder(job.folder, job.config, resume=resume)
-    dataset = load_dataset(BENCHMARKS[jobs[0].config.benchmark].dataset, data_root)
+    dataset = BENCHMARKS[jobs[0].config.benchmark].load(data_root)
     _rehearse(jobs, dataset)
     return _check_data(jobs, dataset)
 

@@ -32,7 +32,7 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> "ModelConfig":
-        check_choice("model.name", self.name, tuple(MODELS))
+        MODELS.find("model.name", self.name)
         check_names(self.sizes, size_options(self.name))
         return self
 
@@ -87,8 +87,8 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_choices(self) -> "RunConfig":
-        check_choice("benchmark", self.benchmark, tuple(BENCHMARKS))
-        check_choice("method", self.method, tuple(METHODS))
+        BENCHMARKS.find("benchmark", self.benchmark)
+        METHODS.find("method", self.method)
         if self.evaluate == "validation" and self.validation == 0:
             raise ValueError("`evaluate: validation` needs examples held out: `validation` must be above 0, got 0")
         return self
@@ -99,12 +99,12 @@ class RunConfig(BaseModel):
             return self
         method, kind = METHODS[self.method], self.guard.kind
         if method.revisits:
-            raise ValueError(f"`guard` must be left out with {method.name}, which trains on all past tasks")
+            raise ValueError(f"`guard` must be left out with {self.method}, which trains on all past tasks")
         if kind == "measured" and self.validation == 0:
             raise ValueError("`guard.kind: measured` needs examples held out: `validation` must be above 0, got 0")
         if kind == "predicted" and not method.is_gated:
             gated = ", ".join(name for name, known in METHODS.items() if known.is_gated)
-            raise ValueError(f"`guard.kind: predicted` needs a method with a gate, one of {gated}, got {method.name!r}")
+            raise ValueError(f"`guard.kind: predicted` needs a method with a gate, one of {gated}, got {self.method!r}")
         return self
 
     @property
@@ -130,9 +130,10 @@ def configure(
 
     The settings of the benchmark are overridden by the preset, then by the file, then by `settings` (dotted names).
     """
-    _check_name("benchmark", benchmark, tuple(BENCHMARKS))
-    _check_name("method", method, tuple(METHODS))
-    _check_name("preset", preset, preset_names())
+    with reraise_as(ConfigError):
+        BENCHMARKS.find("benchmark", benchmark)
+        METHODS.find("method", method)
+        check_choice("preset", preset, preset_names())
     values: dict[str, Any] = {"benchmark": benchmark, "method": method, "seed": seed}
     merge(values, BENCHMARKS[benchmark].settings)
     for chosen in preset_settings(preset, method, benchmark):
@@ -168,8 +169,13 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
 def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a run as they would be written now: those that did not exist have their defaults.
 
-    Settings that are of no run here, of a method that is not installed say, are returned as they are.
+    Settings that are of no run here, of a method that is not installed say, are returned as they are, and so are those
+    that name something of one's own that nobody has asked for: to read a record must not import what it names.
     """
+    model = config.get("model")
+    known = BENCHMARKS.is_known(config.get("benchmark")) and METHODS.is_known(config.get("method"))
+    if not (known and isinstance(model, Mapping) and MODELS.is_known(model.get("name"))):
+        return config
     try:
         return make_config(config).model_dump()
     except ConfigError:
@@ -229,8 +235,3 @@ def merge(base: dict[str, Any], other: Mapping[str, Any]) -> None:
             merge(known, value)
         else:
             base[name] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    with reraise_as(ConfigError):
-        check_choice(name, value, known)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sfao.data.dataset import Dataset, load_dataset
+from sfao.data.dataset import Dataset
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.folder import check_same_data, occupy
@@ -27,7 +27,7 @@ def execute(
 
     A run that is finished already is not repeated: `skipping` is called, and its record returned.
     """
-    dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
+    dataset = BENCHMARKS[config.benchmark].load(data_root)
     run = set_up(config, dataset, folder, checkpoint_seconds)
     with occupy(folder, config, resume=resume) as finished:
         if finished is None:

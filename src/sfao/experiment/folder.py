@@ -94,7 +94,9 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
 def check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to resume a run on other data, and to reuse results on other data."""
     if held != wanted:
+        other = held.get("digest") != wanted.get("digest")
         raise FolderError(
             f"`out` must be new or hold a run on the same data, but {folder} holds one on {held.get('train')} training "
             f"and {held.get('test')} test images of {held.get('name')}, here are {wanted['train']} and {wanted['test']}"
+            f"{' with other values' if other else ''}"
         )

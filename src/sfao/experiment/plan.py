@@ -10,6 +10,7 @@ from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.presets import RECOMMENDED
 from sfao.experiment.worker import Job
 from sfao.methods import METHODS
+from sfao.names import name_folder
 
 #: The largest count of seeds; a larger number was probably meant as a single seed.
 MOST_SEEDS = 1000
@@ -33,7 +34,7 @@ def plan(
     _check_list("seeds", seeds)
     for method in methods:
         with reraise_as(ConfigError):
-            check_choice("methods", method, tuple(METHODS))
+            METHODS.find("methods", method)
     shared, own = _by_method(settings or {}, methods)
     jobs = []
     for method in methods:
@@ -42,7 +43,7 @@ def plan(
                 config = configure(
                     benchmark, method, seed=seed, preset=preset, file=file, settings={**shared, **own[method]}
                 )
-            jobs.append(Job(config, out / f"{method}-{seed}"))
+            jobs.append(Job(config, out / f"{name_folder(method)}-{seed}"))
     return jobs
 
 

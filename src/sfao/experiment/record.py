@@ -157,6 +157,7 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
         "test": len(dataset.test_labels),
         "complete": dataset.complete,
         "embedded": dataset.embedded,
+        **({"digest": dataset.digest} if dataset.digest else {}),
     }
 
 

@@ -18,6 +18,7 @@ from sfao.experiment.errors import Diverged, Interrupted, SharpForgetting
 from sfao.experiment.evaluation import evaluate
 from sfao.experiment.folder import check_same_data
 from sfao.experiment.guard import make_guard
+from sfao.experiment.make_model import make_model
 from sfao.experiment.position import Position
 from sfao.experiment.randomness import seed_generators
 from sfao.experiment.record import Record, describe_dataset, timestamp, versions, weights_digest
@@ -25,7 +26,6 @@ from sfao.experiment.snapshot import restore_snapshot, take_snapshot
 from sfao.experiment.telemetry import Telemetry
 from sfao.methods import METHODS
 from sfao.metrics import summary
-from sfao.models import build_model
 from sfao.optim._gate_path import NonFiniteGradient
 from sfao.streams.seeding import make_generator
 from sfao.streams.slicing import slice_dataset
@@ -78,9 +78,7 @@ class Run:
             order=config.order,
             validation=config.validation,
         )
-        sizes = config.model.sizes
-        model = build_model(config.model.name, self.stream.input_shape, self.stream.outputs, config.seed, **sizes)
-        self.model = model.to(self.device)
+        self.model = make_model(config.model, self.stream, config.seed).to(self.device)
         self.method = METHODS[config.method](self.model, config.training, config.method_options)
         self.position = Position()
         self._guard = make_guard(config.guard, self.model, self.method, self.stream, self.device)

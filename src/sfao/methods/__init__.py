@@ -1,5 +1,7 @@
 """The methods that are compared, by name."""
 
+from typing import Any
+
 from sfao.methods.agem import AGEM
 from sfao.methods.ewc import EWC
 from sfao.methods.gem import GEM
@@ -10,9 +12,30 @@ from sfao.methods.ogd import OGD
 from sfao.methods.sfao import SFAOMethod
 from sfao.methods.sgd import SGD
 from sfao.methods.si import SI
+from sfao.names import Names
 
 __all__ = ["METHODS", "Method", "MethodOptions", "Training"]
 
-METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (SGD, Joint, EWC, SI, OGD, AGEM, GEM, GPM, SFAOMethod)
-}
+#: What the loop calls of a method first of all.
+HOOKS = ("begin_task", "step", "end_task", "state_dict", "load_state_dict")
+
+
+def check_method(found: Any, name: str) -> type[Method]:
+    """Return a class of one's own that is a method; else raise a TypeError."""
+    if not isinstance(found, type):
+        raise TypeError(f"must be a class derived from sfao.methods.Method, got {type(found).__name__}")
+    if not issubclass(found, Method):
+        lacking = [hook for hook in HOOKS if not hasattr(found, hook)]
+        lacks = f"; it lacks {', '.join(lacking)}" if lacking else ""
+        raise TypeError(f"must be derived from sfao.methods.Method, got a class that is not{lacks}")
+    if not (isinstance(found.Options, type) and issubclass(found.Options, MethodOptions)):
+        raise TypeError(f"must have Options derived from sfao.methods.MethodOptions, got {found.Options!r}")
+    return found
+
+
+METHODS: Names[type[Method]] = Names(
+    "method",
+    "sfao.methods",
+    check_method,
+    {method.name: method for method in (SGD, Joint, EWC, SI, OGD, AGEM, GEM, GPM, SFAOMethod)},
+)

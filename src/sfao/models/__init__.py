@@ -1,33 +1,36 @@
 """The models of the benchmarks, by name, with weights that depend on the seed alone."""
 
-import inspect
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import nn
 
-from sfao.checks import check_choice, check_count, check_names
+from sfao.checks import check_count, check_names
+from sfao.models.builders import Builder, adapt_builder
 from sfao.models.cnn import cnn
 from sfao.models.mlp import mlp
 from sfao.models.wide_resnet import wide_resnet, wrn_28_10
+from sfao.names import Names, read_parameters
 
 __all__ = ["MODELS", "build_model", "cnn", "mlp", "reinitialise", "wide_resnet", "wrn_28_10"]
 
 #: A builder takes the input shape, the number of outputs and its own sizes, which are its options.
-MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "wrn-28-10": wrn_28_10}
+MODELS: Names[Builder] = Names("model", "sfao.models", adapt_builder, {"mlp": mlp, "cnn": cnn, "wrn-28-10": wrn_28_10})
 
 
 def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int, **sizes: Any) -> nn.Module:
     """Return a model on the CPU, initialised by torch's layers from the seed; no generator of the caller moves."""
-    check_choice("model", name, tuple(MODELS))
+    build = MODELS.find("model", name)
     check_count("outputs", outputs)
     check_names(sizes, size_options(name))
     # torch.manual_seed would seed the generators of every device, also those that fork_rng does not restore.
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return MODELS[name](input_shape, outputs, **sizes)
+        model = build(input_shape, outputs, **sizes)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"`model` {name!r} must make a torch.nn.Module, got {type(model).__name__}")
+    return model
 
 
 def reinitialise(model: nn.Module, seed: int) -> None:
@@ -43,4 +46,4 @@ def reinitialise(model: nn.Module, seed: int) -> None:
 
 def size_options(name: str) -> tuple[str, ...]:
     """Return the names of the sizes that a model accepts."""
-    return tuple(inspect.signature(MODELS[name]).parameters)[2:]
+    return tuple(parameter.name for parameter in read_parameters(MODELS[name])[2:])

@@ -101,7 +101,7 @@ def _group_key(record: Record) -> tuple[object, ...]:
     """Return a key that is equal for records whose numbers may be averaged or ranked together."""
     data, config = record.data, record.config
     what = (record.benchmark, record.scenario, *map(config.get, ("tasks", "evaluate", "validation")), _fraction(record))
-    return what + tuple(data.get(name) for name in ("name", "train", "test", "complete", "embedded"))
+    return what + tuple(data.get(name) for name in ("name", "train", "test", "complete", "embedded", "digest"))
 
 
 def _fraction(record: Record) -> float:
@@ -257,7 +257,8 @@ def _title(record: Record) -> str:
     if record.config.get("tasks") is not None:
         parts.append(f"{record.config['tasks']} tasks")
     if data:
-        parts.append(f"{data['train']:,} training images of {data['name']}")
+        examples = "examples" if data.get("digest") else "images"  # what one's own data are is not known
+        parts.append(f"{data['train']:,} training {examples} of {data['name']}")
     if record.config.get("evaluate") == "validation":
         parts.append("measured on validation images")
     return ", ".join(parts)

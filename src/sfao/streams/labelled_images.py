@@ -21,7 +21,8 @@ class LabelledImages:
     """Some images of a data set, by index: the pixels stay uint8, shared with all others of the data set.
 
     `labels` are those of `indices`, as the scenario gives them. With a `permutation`, pixel p of an image is
-    pixel permutation[p] of the data set's, in every channel.
+    pixel permutation[p] of the data set's, in every channel. Without `mean` and `std`, inputs of any shape and type
+    are used as they are.
     """
 
     images: Tensor
@@ -41,7 +42,7 @@ class LabelledImages:
         device: torch.device | str | None = None,
         start: int = 0,
     ) -> Iterator[Batch]:
-        """Yield one pass: float32 images (B, C, H, W), (x / 255 - mean) / std, and int64 labels.
+        """Yield one pass: float32 images (B, C, H, W), (x / 255 - mean) / std, or inputs as they are, and int64 labels.
 
         The last batch may be short. The order is that of the indices, or shuffled by the generator, which is drawn
         from once, in this call. `start` leaves out the first batches of the pass, without touching their pixels: a
@@ -62,6 +63,10 @@ class LabelledImages:
 
     def _make_batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[Batch]:
         shape = self.images.shape[1:]
+        if not self.std:
+            for positions in torch.split(order, batch_size) if len(order) else ():
+                yield self.images[self.indices[positions]].to(device), self.labels[positions].to(device)
+            return
         pixels = self.images.flatten(2)
         permutation = None if self.permutation is None else self.permutation.to(device)
         # (x / 255 - mean) / std in two operations; with mean 0 and std 1 it is exactly x / 255.

@@ -19,11 +19,14 @@ from sfao.streams.stream import (
 )
 from sfao.streams.validation import draw_validation
 
+#: The number of tasks in the paper.
+USUAL_TASKS = 3
+
 
 def permute(
     dataset: ImageDataset,
     *,
-    tasks: int = 3,
+    tasks: int | None = None,
     scenario: str = "domain",
     seed: int = 0,
     order: str | Sequence[int] | None = None,
@@ -37,6 +40,7 @@ def permute(
     the fraction of every class's training examples to hold out, the same examples in every task.
     """
     check_choice("scenario", scenario, SCENARIOS)
+    tasks = USUAL_TASKS if tasks is None else tasks
     check_count("tasks", tasks)
     shape = get_input_shape(dataset)
     validation_mask = draw_validation(dataset.train_labels, validation, seed)

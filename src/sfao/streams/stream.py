@@ -56,7 +56,7 @@ class Stream:
     scenario: str
     tasks: tuple[Task, ...]
     outputs: int
-    input_shape: tuple[int, int, int]
+    input_shape: tuple[int, ...]
     #: The number, from 0, that each task has where no order is given.
     order: tuple[int, ...]
 

@@ -1,52 +1,17 @@
 """The benchmarks by name: a data set, the way it is cut into tasks, and the settings of a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
 
-from sfao.checks import check_choice
+from sfao.data.dataset import Dataset
+from sfao.names import Names
+from sfao.streams.benchmark import Benchmark, Cut
+from sfao.streams.own_benchmark import adapt_benchmark
 from sfao.streams.permuted import permute
 from sfao.streams.split import split
-from sfao.streams.stream import ImageDataset, Stream
-
-
-class StreamMaker(Protocol):
-    """A function that cuts a data set into tasks."""
-
-    def __call__(
-        self,
-        dataset: ImageDataset,
-        *,
-        tasks: int,
-        scenario: str,
-        seed: int,
-        order: str | Sequence[int] | None,
-        validation: float,
-    ) -> Stream: ...
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A way to cut a data set into tasks, and its name for people."""
-
-    name: str
-    make: StreamMaker
-
+from sfao.streams.stream import Stream
 
 SPLIT = Cut("split", split)
 PERMUTED = Cut("permuted", permute)
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A data set by name, cut into a number of tasks."""
-
-    dataset: str
-    cut: Cut
-    tasks: int
-    #: The configuration of a run, where nothing else is given; it names at least the model.
-    settings: dict[str, Any]
-
 
 # The protocol of the paper's released code: learning rate 1e-3, batches of 32, two epochs, no momentum.
 MNIST = {"model": {"name": "mlp", "hidden": 256}}
@@ -55,7 +20,7 @@ WIDE = {"model": {"name": "wrn-28-10"}}
 # A twelfth of the data: as many updates as on all of MNIST would take 24 epochs, a larger rate takes the rest.
 FEW_DIGITS = {**MNIST, "lr": 0.01, "epochs": 5, "batch_size": 16}
 
-BENCHMARKS = {
+OURS = {
     "split-mnist": Benchmark("mnist", SPLIT, 5, MNIST),
     "permuted-mnist": Benchmark("mnist", PERMUTED, 3, MNIST),
     "split-cifar10": Benchmark("cifar10", SPLIT, 5, CIFAR),
@@ -65,10 +30,12 @@ BENCHMARKS = {
     "permuted-mnist-5k": Benchmark("mnist-5k", PERMUTED, 3, FEW_DIGITS),
 }
 
+BENCHMARKS: Names[Benchmark] = Names("benchmark", "sfao.benchmarks", adapt_benchmark, OURS)
+
 
 def make_stream(
     name: str,
-    dataset: ImageDataset,
+    dataset: Dataset,
     *,
     tasks: int | None,
     scenario: str,
@@ -77,7 +44,6 @@ def make_stream(
     validation: float,
 ) -> Stream:
     """Make the stream of a benchmark from a data set that has been loaded."""
-    check_choice("benchmark", name, tuple(BENCHMARKS))
     benchmark = BENCHMARKS[name]
     return benchmark.cut.make(
         dataset,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfao.data.sets import DATASETS
 from sfao.experiment.config import RunConfig, configure
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.presets import RECOMMENDED
@@ -84,7 +83,7 @@ def make_search(
 
 
 def _choose_share(benchmark: str) -> float:
-    return SMALL_SHARE if DATASETS[BENCHMARKS[benchmark].dataset].train < SMALL_SET else USUAL_SHARE
+    return SMALL_SHARE if BENCHMARKS[benchmark].count_training_examples() < SMALL_SET else USUAL_SHARE
 
 
 def check_may_vary(name: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from sfao.data.dataset import load_dataset
 from sfao.experiment.compare import leave_failure
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.execute import set_up
@@ -70,7 +69,7 @@ def tune(
 def _rehearse(search: Search, out: Path, data_root: Path | None) -> dict[str, Any]:
     """Set up one run and discard it: some settings are only wrong together with data; return what the data are."""
     config = search.configure({})
-    dataset = load_dataset(BENCHMARKS[search.benchmark].dataset, data_root)
+    dataset = BENCHMARKS[search.benchmark].load(data_root)
     set_up(config, dataset, out)
     return describe_dataset(slice_dataset(dataset, config.fraction))
 
