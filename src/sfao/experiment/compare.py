@@ -21,6 +21,7 @@ from sfao.experiment.folder import (
 )
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
 from sfao.experiment.record import Record, describe_dataset, timestamp, versions
+from sfao.experiment.run_log import parse_loggers
 from sfao.experiment.worker import Failure, Job
 from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
@@ -47,12 +48,14 @@ def compare(
     threads: int = 1,
     watch: Watch = lambda job, event: None,
     stopping: Callable[[], bool] = lambda: False,
+    log: Sequence[str] = (),
 ) -> list[Record]:
     """Run the jobs that are not finished yet, in one pool, and return the records of all jobs in their order.
 
-    Settings, data and folders are checked before anything runs or is written. A run that fails leaves a record that
-    says so, and is repeated by the next comparison.
+    Each run logs to the loggers that `log` names. These, settings, data and folders are checked before anything runs
+    or is written. A run that fails leaves a record that says so, and is repeated by the next comparison.
     """
+    loggers = parse_loggers(log)
     data: dict[Path, dict[str, Any]] = {}
     for place, own in jobs_by_folder(jobs).items():
         data |= _check_jobs(own, place, data_root, resume)
@@ -78,6 +81,7 @@ def compare(
             resume=resume,
             watch=hear,
             stopping=stopping,
+            log=loggers,
         )
     return [records[job.folder] for job in jobs]
 
