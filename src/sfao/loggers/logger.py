@@ -94,6 +94,8 @@ class Logger(ABC):
 
 
 def _read_number(name: str, value: SupportsFloat) -> float:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise ValueError(f"`values` must have names of one line of text, got {name!r}")
     try:
         return float(value)
     except (TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from uuid import uuid4
 
 from sfao.loggers.logger import Logger
@@ -27,6 +28,7 @@ class WandbLogger(Logger):
         known = json.loads(self.path.read_text()) if self.path.exists() else {"id": uuid4().hex[:8], "steps": {}}
         self._id: str = known["id"]
         self._steps: dict[str, int] = known["steps"]
+        self._wait_for_a_new_second()
         self._run = wandb.init(
             id=self._id,
             resume="allow",
@@ -41,6 +43,11 @@ class WandbLogger(Logger):
         self._run.define_metric("*", step_metric="step")
         self._note()
         return dict(self._steps)
+
+    def _wait_for_a_new_second(self) -> None:
+        """Wait until wandb names a new folder: it names them by second and id, and loses what goes to one that is there."""
+        while any(self.folder.glob(f"wandb/*run-{time.strftime('%Y%m%d_%H%M%S')}-{self._id}")):
+            time.sleep(0.05)
 
     def _write(self, values: dict[str, float], step: int) -> None:
         self._run.log({**values, "step": step})
