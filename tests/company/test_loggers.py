@@ -20,10 +20,7 @@ from tests.experiment.test_run_log import read as read_csv
 Rows = list[tuple[int, str, float]]
 SETTINGS = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}
 #: What the libraries themselves warn of is theirs.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -110,16 +107,19 @@ def test_a_run_far_behind_its_checkpoint_logs_every_value_once(tmp_path, whole, 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_all_loggers_at_once_in_a_process_that_is_killed(tmp_path, number):
-    command = [
-        sys.executable,
-        "-c",
-        "from sfao.cli.main import main; main()",
-        "run",
-        "split-mnist-5k",
+    command = [sys.executable, "-c", "from sfao.cli.main import main; main()", "run", "split-mnist-5k"]
+    command += [
         "--threads",
         "1",
+        "--method",
+        "sgd",
+        "--set",
+        "tasks=2",
+        "--set",
+        "epochs=8",
+        "--checkpoint-seconds",
+        "0.2",
     ]
-    command += ["--method", "sgd", "--set", "tasks=2", "--set", "epochs=8", "--checkpoint-seconds", "0.2"]
     command += ["--log", "csv,tensorboard", "--log", "wandb", "--log", "mlflow"]
     process = subprocess.Popen(
         [*command, "--out", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -173,9 +173,13 @@ def test_settings_and_the_end_are_told_to_mlflow(tmp_path):
         known = json.loads((tmp_path / "mlflow.json").read_text())
         return MlflowClient(known["uri"]).get_run(known["run"])
 
-    with pytest.raises(Killed), LOGGERS["mlflow"](tmp_path, run_name="mine", config={"lr": 0.1, "hidden": [16]}):
-        assert find_run().info.status == "RUNNING"
-        raise Killed
+    def fail() -> None:
+        with LOGGERS["mlflow"](tmp_path, run_name="mine", config={"lr": 0.1, "hidden": [16]}):
+            assert find_run().info.status == "RUNNING"
+            raise Killed
+
+    with pytest.raises(Killed):
+        fail()
     assert (find_run().info.status, find_run().info.run_name) == ("FAILED", "mine")
     assert find_run().data.params == {"lr": "0.1", "hidden": "[16]"}
     with LOGGERS["mlflow"](tmp_path, resume=True):

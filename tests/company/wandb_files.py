@@ -31,11 +31,8 @@ def read_records(data: bytes) -> Iterator[bytes]:
             at += left
             continue
         length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        parts = (
-            [*parts, data[at + HEADER : at + HEADER + length]]
-            if kind in (MIDDLE, LAST)
-            else [data[at + HEADER : at + HEADER + length]]
-        )
+        part = data[at + HEADER : at + HEADER + length]
+        parts = [*parts, part] if kind in (MIDDLE, LAST) else [part]
         at += HEADER + length
         if kind in (FULL, LAST) and at <= len(data):
             yield b"".join(parts)

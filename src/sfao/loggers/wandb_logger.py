@@ -45,7 +45,7 @@ class WandbLogger(Logger):
         return dict(self._steps)
 
     def _wait_for_a_new_second(self) -> None:
-        """Wait until wandb names a new folder: it names them by second and id, and loses what goes to one that is there."""
+        """Wait until wandb names a new folder: by second and id, and what goes to an old one is lost."""
         while any(self.folder.glob(f"wandb/*run-{time.strftime('%Y%m%d_%H%M%S')}-{self._id}")):
             time.sleep(0.05)
 
