@@ -135,7 +135,7 @@ def test_all_loggers_at_once_in_a_process_that_is_killed(tmp_path, number):
     assert not (tmp_path / "run" / "record.json").exists()
     assert number == signal.SIGKILL or errors.decode().startswith("sfao: interrupted; the state is saved"), errors
     done = subprocess.run([*command, "--out", "run", "--resume"], cwd=tmp_path, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
     again = subprocess.run([*command, "--out", "again"], cwd=tmp_path, capture_output=True, check=False)
     assert again.returncode == 0
     for rows in (read_csv(tmp_path / "run"), *(read(tmp_path / "run") for read in READERS.values())):

@@ -26,21 +26,26 @@ class CSVLogger(Logger):
 
     def _cut(self) -> dict[str, int]:
         """Cut off a line that a killed process left unfinished; return the last step of each name."""
-        data = self.path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        rows = list(csv.reader(StringIO(whole.decode(errors="replace"), newline="")))
-        held: dict[str, int] = {}
-        for number, row in enumerate(rows):
-            is_good = row == HEADER if number == 0 else len(row) == len(HEADER) and row[0].isdecimal()
-            if not is_good:
-                raise ValueError(
-                    f"{self.path} must be a log of steps, names and values, but line {number + 1} is {row}"
-                )
-            if number:
-                held[row[1]] = max(int(row[0]), held.get(row[1], -1))
+        held = {name: step for step, name, _ in self.read()}
         with open(self.path, "r+b") as file:
-            file.truncate(len(whole))
+            file.truncate(file.read().rfind(b"\n") + 1)
         return held
+
+    def read(self) -> list[tuple[int, str, float]]:
+        """Return the steps, names and values of the whole lines of the file."""
+        data = self.path.read_bytes()
+        text = data[: data.rfind(b"\n") + 1].decode(errors="replace")
+        lines = enumerate(csv.reader(StringIO(text, newline="")), start=1)
+        return [self._read_row(number, row) for number, row in lines if number > 1 or row != HEADER]
+
+    def _read_row(self, number: int, row: list[str]) -> tuple[int, str, float]:
+        try:
+            step, name, value = row
+            return int(step), name, float(value)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path} must be a log of steps, names and values, but line {number} is {row}"
+            ) from error
 
     def _write(self, values: dict[str, float], step: int) -> None:
         self._write_rows([[str(step), name, repr(value)] for name, value in values.items()])
