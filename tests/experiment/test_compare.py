@@ -15,8 +15,9 @@ from sfao.experiment.errors import ConfigError, FolderError, Interrupted
 from sfao.experiment.execute import execute
 from sfao.experiment.plan import parse_methods, parse_seeds, plan
 from sfao.experiment.pool import Skipped
+from sfao.experiment.progress import Update
 from sfao.experiment.record import load_record
-from sfao.experiment.run import Run, Update
+from sfao.experiment.run import Run
 
 BENCHMARK = "split-mnist-5k"
 

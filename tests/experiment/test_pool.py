@@ -9,8 +9,8 @@ from sfao.experiment.config import configure
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.execute import execute
 from sfao.experiment.pool import cores, run_all
+from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
-from sfao.experiment.run import Update
 from sfao.experiment.worker import Begun, Failure, Job, _Throttled, summarise_error
 
 

@@ -131,9 +131,8 @@ def test_telemetry_that_cannot_be_written_is_named(tmp_path):
     telemetry = Telemetry(tmp_path, 0)
     (tmp_path / "steps.jsonl").unlink()
     (tmp_path / "steps.jsonl").symlink_to("/dev/full")
-    telemetry.add(step=1)
     with pytest.raises(OSError, match=r"No space left on device: '.*/steps\.jsonl'"):
-        telemetry.flush()
+        telemetry.add(step=1)
 
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfao.cli.run import stop_signals
+from sfao.cli.run import Loggers, stop_signals
 from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
 from sfao.names import name_folder
 
@@ -30,6 +30,7 @@ def compare(
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    log: Loggers = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
@@ -61,6 +62,7 @@ def compare(
             resume=resume,
             workers=jobs,
             threads=threads,
+            log=log or (),
             quiet=quiet,
             as_json=as_json,
             debug=debug,

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from sfao.experiment.compare import jobs_by_folder
 from sfao.experiment.pool import Event, Skipped, Watch
+from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
-from sfao.experiment.run import Update
 from sfao.experiment.worker import Begun, Failure, Job
 
 STYLES = {

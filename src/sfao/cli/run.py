@@ -14,10 +14,14 @@ from sfao.cli.terminal import FAILED, fail, say_json, spoken_errors
 from sfao.names import name_folder
 
 if TYPE_CHECKING:
+    from sfao.experiment.progress import Report, Update
     from sfao.experiment.record import Record
-    from sfao.experiment.run import Update
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as model.hidden=784. Repeatable.")]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--log", help="Log to csv, tensorboard, wandb or mlflow, in the run folder. Repeatable."),
+]
 
 SKIPPED = "finished before; nothing was run"
 
@@ -30,6 +34,7 @@ def run(
     preset: Annotated[str, typer.Option(help="Whose settings: recommended, released or paper.")] = "recommended",
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
     settings: Sets = None,
+    log: Loggers = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
@@ -70,6 +75,7 @@ def run(
                 report=report,
                 stopping=stopping,
                 skipping=lambda: skipped.append(SKIPPED),
+                log=log or (),
             )
         if as_json:
             say_json({**asdict(record), "ran": not skipped})
@@ -106,7 +112,7 @@ def stop_signals() -> Iterator[StopSignals]:
 
 
 @contextmanager
-def progress_bar(shown: bool) -> "Iterator[Reporter]":
+def progress_bar(shown: bool) -> "Iterator[Report]":
     """Show a bar over all steps: task, epoch, steps per second, loss, and the decisions of the gate."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -170,7 +176,3 @@ def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) ->
     for warning in record.warnings:
         console.print(f"[yellow]warning[/] {warning}", highlight=False)
     console.print(f"{'folder':20} {folder}", highlight=False)
-
-
-if TYPE_CHECKING:
-    from sfao.experiment.run import Report as Reporter

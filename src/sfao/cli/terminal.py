@@ -50,6 +50,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors that a user can fix into an exit code and a line; with `debug`, a traceback."""
     from sfao.data.errors import DataError
     from sfao.experiment.errors import ConfigError, FolderError, GuardError, Interrupted
+    from sfao.loggers.library import MissingLibrary
     from sfao.reports.errors import ReportError
 
     try:
@@ -60,7 +61,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         raise fail("interrupted", INTERRUPTED) from None
     except (typer.Exit, BrokenPipeError):  # typer ends quietly when the reader is gone
         raise
-    except (ConfigError, FolderError, DataError, ReportError) as error:
+    except (ConfigError, FolderError, DataError, MissingLibrary, ReportError) as error:
         if debug:
             raise
         raise fail(str(error), BAD_USAGE) from None

@@ -133,7 +133,7 @@ def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Cal
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sfao.experiment.run import Update
+    from sfao.experiment.progress import Update
     from sfao.tuning.candidate import choose_best
 
     screen = Console(stderr=True)

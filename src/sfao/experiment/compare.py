@@ -21,6 +21,7 @@ from sfao.experiment.folder import (
 )
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
 from sfao.experiment.record import Record, describe_dataset, timestamp, versions
+from sfao.experiment.run_log import parse_loggers
 from sfao.experiment.worker import Failure, Job
 from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
@@ -51,12 +52,15 @@ def compare(
     watch: Watch = lambda job, event: None,
     stopping: Callable[[], bool] = lambda: False,
     run: Runner = run_all,
+    log: Sequence[str] = (),
 ) -> list[Record]:
     """Run the jobs that are not finished yet, in one pool, and return the records of all jobs in their order.
 
-    Settings, data and folders are checked before anything runs or is written. A run that fails leaves a record that
-    says so, and is repeated by the next comparison. `run` may do the jobs in another way than a pool of processes.
+    Each run logs to the loggers that `log` names. These, settings, data and folders are checked before anything runs
+    or is written. A run that fails leaves a record that says so, and is repeated by the next comparison. `run` may do
+    the jobs in another way than a pool of processes.
     """
+    loggers = parse_loggers(log)
     data: dict[Path, dict[str, Any]] = {}
     for place, own in jobs_by_folder(jobs).items():
         data |= _check_jobs(own, place, data_root, resume)
@@ -82,6 +86,7 @@ def compare(
             resume=resume,
             watch=hear,
             stopping=stopping,
+            log=loggers,
         )
     return [records[job.folder] for job in jobs]
 

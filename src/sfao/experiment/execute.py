@@ -1,14 +1,16 @@
 """One run, from its configuration to its record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sfao.data.dataset import Dataset
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.folder import check_same_data, occupy
+from sfao.experiment.progress import Report
 from sfao.experiment.record import Record, describe_dataset
-from sfao.experiment.run import CHECKPOINT_SECONDS, Report, Run
+from sfao.experiment.run import CHECKPOINT_SECONDS, Run
+from sfao.experiment.run_log import open_loggers, parse_loggers
 from sfao.streams.suite import BENCHMARKS
 
 
@@ -22,16 +24,20 @@ def execute(
     report: Report = lambda update: None,
     stopping: Callable[[], bool] = lambda: False,
     skipping: Callable[[], None] = lambda: None,
+    log: Sequence[str] = (),
 ) -> Record:
     """Run, or resume, the configured run in its folder, and return its record.
 
     A run that is finished already is not repeated: `skipping` is called, and its record returned.
+    `log` names the loggers to log to, in the same folder; see :data:`sfao.loggers.LOGGERS`.
     """
+    loggers_wanted = parse_loggers(log)
     dataset = BENCHMARKS[config.benchmark].load(data_root)
     run = set_up(config, dataset, folder, checkpoint_seconds)
     with occupy(folder, config, resume=resume) as finished:
         if finished is None:
-            return run.execute(report, stopping)
+            with open_loggers(loggers_wanted, folder, config) as loggers:
+                return run.execute(report, stopping, loggers)
         check_same_data(folder, finished.data, describe_dataset(run.dataset))
         skipping()
         return finished

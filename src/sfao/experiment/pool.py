@@ -13,8 +13,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from sfao.experiment.errors import Interrupted
+from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
-from sfao.experiment.run import Update
 from sfao.experiment.worker import Assignment, Begun, Failure, Job, Message, Stopped, work
 
 #: Seconds between two looks at whether to stop.
@@ -51,15 +51,17 @@ def run_all(
     watch: Watch = lambda job, event: None,
     stopping: Callable[[], bool] = lambda: False,
     refill: Refill = lambda: (),
+    log: Sequence[str] = (),
 ) -> list[Record | Failure]:
     """Run all the jobs, `workers` at a time (by default as many as the cores allow), each on `threads` threads.
 
-    When a worker has nothing to do, `refill` is called for more jobs; none mean that there will be none.
+    Each run logs to the loggers that `log` names. When a worker has nothing to do, `refill` is called for more jobs;
+    none mean that there will be none.
 
     A run that fails, or whose process dies, returns a Failure in its place, and the others continue. When `stopping`
     returns True, the runs save their state and Interrupted is raised.
     """
-    pool = _Pool(jobs, threads, data_root, resume, watch, stopping, refill)
+    pool = _Pool(jobs, threads, data_root, resume, watch, stopping, refill, log)
     try:
         pool.hire(workers or max(1, cores() // threads))
         while pool.busy:
@@ -97,9 +99,10 @@ class _Pool:
         watch: Watch,
         stopping: Callable[[], bool],
         refill: Refill,
+        log: Sequence[str],
     ) -> None:
         self.jobs, self.threads, self.watch, self.stopping = list(jobs), threads, watch, stopping
-        self.data_root, self.resume, self.refill = data_root, resume, refill
+        self.data_root, self.resume, self.refill, self.log = data_root, resume, refill, tuple(log)
         self.endings: dict[int, Record | Failure] = {}
         self.busy: list[_Worker] = []
         self.idle: list[_Worker] = []
@@ -124,7 +127,7 @@ class _Pool:
 
     def _assign(self, worker: _Worker) -> None:
         worker.job, worker.begun = self._waiting.popleft(), False
-        _tell(worker, Assignment(self.jobs[worker.job], self.data_root, self.resume))
+        _tell(worker, Assignment(self.jobs[worker.job], self.data_root, self.resume, self.log))
 
     def listen(self, seconds: float) -> None:
         """Handle the messages that arrive from workers within this time."""

@@ -1,8 +1,7 @@
 """One run: learn a stream task after task, evaluate after each, resume wherever it was stopped."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,13 @@ from sfao.experiment.folder import check_same_data
 from sfao.experiment.guard import make_guard
 from sfao.experiment.make_model import make_model
 from sfao.experiment.position import Position
+from sfao.experiment.progress import Report, Update, add_up_decisions
 from sfao.experiment.randomness import seed_generators
 from sfao.experiment.record import Record, describe_dataset, timestamp, versions, weights_digest
+from sfao.experiment.run_log import RunLog
 from sfao.experiment.snapshot import restore_snapshot, take_snapshot
 from sfao.experiment.telemetry import Telemetry
+from sfao.loggers import Logger
 from sfao.methods import METHODS
 from sfao.metrics import summary
 from sfao.optim._gate_path import NonFiniteGradient
@@ -38,24 +40,6 @@ CHECKPOINT_SECONDS = 20.0
 CHECKPOINT_SHARE = 0.1
 #: A method that holds more bytes is not saved: packing takes several times as much, and two checkpoints are kept.
 CHECKPOINT_BYTES = 2**30
-
-
-@dataclass(frozen=True)
-class Update:
-    """The progress report of a run."""
-
-    task: int
-    tasks: int
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    steps_per_second: float
-    loss: float
-    decisions: dict[str, int]
-
-
-Report = Callable[[Update], None]
 
 
 class Run:
@@ -85,17 +69,22 @@ class Run:
 
     # -- Learning --------------------------------------------------------------------------------------
 
-    def execute(self, report: Report = lambda update: None, stopping: Callable[[], bool] = lambda: False) -> Record:
+    def execute(
+        self,
+        report: Report = lambda update: None,
+        stopping: Callable[[], bool] = lambda: False,
+        loggers: Sequence[Logger] = (),
+    ) -> Record:
         """Train to the end, from the checkpoint in the folder if there is one, and save the record.
 
         `stopping` is called after every step; when it returns True, the state is saved and Interrupted raised.
         """
         with seed_generators(self.config.seed, self.device) as self._generators:
+            self._resume()
+            self._log = RunLog(Telemetry(self.folder, self.position.telemetry), loggers)
             return self._execute(report, stopping)
 
     def _execute(self, report: Report, stopping: Callable[[], bool]) -> Record:
-        self._resume()
-        self._telemetry = Telemetry(self.folder, self.position.telemetry)
         self._started = self._saved = time.monotonic()
         self._interval = self.checkpoint_seconds
         try:
@@ -130,6 +119,7 @@ class Run:
             self.method.relax()
         self.method.end_task(number, task, make_generator(self.config.seed, f"end of stream task {number}"))
         self.position.matrix.append(row)
+        self._log.add_accuracies(self.position, row)
         self.position.task, self.position.epoch = number + 1, 0
         self._save()
 
@@ -167,15 +157,7 @@ class Run:
 
     def _tell(self, loss: Tensor, report: Report, rate: float) -> None:
         at, value = self.position, self._check_finite(loss)
-        layers = self.method.decisions
-        looks = {
-            name: {key: round(number, 4) for key, number in look.items()} for name, look in self.method.looks.items()
-        }
-        self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=value, decisions=layers, gate=looks)
-        totals: dict[str, int] = {}
-        for counts in layers.values():
-            for decision, count in counts.items():
-                totals[decision] = totals.get(decision, 0) + count
+        totals = add_up_decisions(self._log.add_step(at, value, self.method))
         report(
             Update(
                 at.task, len(self.stream), at.epoch, self.config.epochs, at.steps, self.total_steps, rate, value, totals
@@ -213,7 +195,7 @@ class Run:
         left = self.position
         self.position = at = restore_snapshot(point, self.method, self._generators)
         at.add_rollback(left, error, self.method.tighten())
-        self._telemetry.cut(at.telemetry)
+        self._log.cut(at.telemetry)
         self._keep_point()  # again, as tightened: going back there once more must tighten further
         if self._guard is not None and not self._guard.is_watching:
             at.warnings.append(f"guard: task {at.task + 1} used its last rollback; unguarded from step {at.steps} on")
@@ -224,7 +206,7 @@ class Run:
         """Return the state of the run, or None if it is too large to be kept."""
         if self.method.memory_bytes > CHECKPOINT_BYTES:
             return None
-        self.position.telemetry = self._telemetry.flush()
+        self.position.telemetry = self._log.flush()
         return take_snapshot(self.position, self.method, self._generators)
 
     def _save(self) -> None:
@@ -263,8 +245,8 @@ class Run:
 
     def _finish(self, status: str, decisions: dict[str, dict[str, int]], error: str = "") -> Record:
         at, config = self.position, self.config
-        self._telemetry.flush()
-        finished = len(at.matrix) == len(self.stream)
+        metrics = summary(at.matrix, at.initial) if len(at.matrix) == len(self.stream) else {}
+        self._log.add_metrics(at, metrics)
         record = Record(
             benchmark=config.benchmark,
             scenario=config.scenario,
@@ -275,7 +257,7 @@ class Run:
             task_names=[task.name for task in self.stream],
             accuracy_matrix=at.matrix,
             initial_accuracy=at.initial,
-            metrics=summary(at.matrix, at.initial) if finished else {},
+            metrics=metrics,
             decisions=decisions,
             rollbacks=at.rollbacks,
             memory_bytes=self.method.memory_bytes,

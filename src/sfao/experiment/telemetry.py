@@ -10,26 +10,24 @@ STEPS = "steps.jsonl"
 
 
 class Telemetry:
-    """Lines are buffered until `flush`, which returns the length of the file: a checkpoint keeps it."""
+    """Lines are in the file as soon as they are added; a checkpoint keeps its length, to cut off what comes after."""
 
     def __init__(self, folder: Path, length: int) -> None:
         self._path = folder / STEPS
         self._path.touch()
-        self._lines: list[str] = []
         self.cut(length)
 
     def cut(self, length: int) -> None:
-        """Drop what is not flushed, and what the file holds beyond this length."""
-        self._lines = []
+        """Drop what the file holds beyond this length."""
         with open(self._path, "r+b") as file:
             # Whole lines only, and never beyond the end: truncating a shorter file would pad it with zeros.
             file.truncate(file.read(length).rfind(b"\n") + 1)
 
     def add(self, **values: Any) -> None:
-        self._lines.append(json.dumps(values) + "\n")
-
-    def flush(self) -> int:
+        line = (json.dumps(values) + "\n").encode()
         with name_file_in_errors(self._path), open(self._path, "ab") as file:
-            file.write("".join(self._lines).encode())
-            self._lines = []
-            return file.tell()
+            file.write(line)
+
+    @property
+    def length(self) -> int:
+        return self._path.stat().st_size

@@ -16,8 +16,8 @@ import torch
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.execute import execute
+from sfao.experiment.progress import Report, Update
 from sfao.experiment.record import Record
-from sfao.experiment.run import Report, Update
 
 #: Seconds between two updates of a run.
 UPDATE_SECONDS = 0.2
@@ -38,6 +38,7 @@ class Assignment:
     job: Job
     data_root: Path | None
     resume: bool
+    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def _do(assignment: Assignment, report: Report, stop: threading.Event) -> Record
             resume=assignment.resume,
             report=report,
             stopping=stop.is_set,
+            log=assignment.log,
         )
     except Interrupted:
         return Stopped()

@@ -1,0 +1,25 @@
+"""Loggers of values over steps: a CSV file, TensorBoard, Weights & Biases, MLflow, each imported when used."""
+
+from sfao.loggers.csv_logger import CSVLogger
+from sfao.loggers.gate_values import read_gate
+from sfao.loggers.library import MissingLibrary
+from sfao.loggers.logger import Logger
+from sfao.loggers.mlflow_logger import MLflowLogger
+from sfao.loggers.tensorboard_logger import TensorBoardLogger
+from sfao.loggers.wandb_logger import WandbLogger
+
+#: The loggers by the name that `--log` and the extra of the package have.
+LOGGERS: dict[str, type[Logger]] = {
+    logger.name: logger for logger in (CSVLogger, TensorBoardLogger, WandbLogger, MLflowLogger)
+}
+
+__all__ = [
+    "LOGGERS",
+    "CSVLogger",
+    "Logger",
+    "MLflowLogger",
+    "MissingLibrary",
+    "TensorBoardLogger",
+    "WandbLogger",
+    "read_gate",
+]

@@ -1,0 +1,39 @@
+"""A log for TensorBoard: event files, as torch writes them."""
+
+from sfao.loggers.logger import FLUSH_SECONDS, Logger
+
+
+class TensorBoardLogger(Logger):
+    """Values as scalars of TensorBoard, in the folder `tensorboard`: ``tensorboard --logdir FOLDER`` shows them."""
+
+    name = "tensorboard"
+    libraries = ("tensorboard", "torch.utils.tensorboard")
+    place = "tensorboard"
+
+    def _open(self, run_name: str, config: dict[str, object]) -> dict[str, int]:
+        from torch.utils.tensorboard import SummaryWriter
+
+        is_resumed = self.path.exists()
+        held = self._read_last_steps() if is_resumed else {}
+        self._writer = SummaryWriter(str(self.path), flush_secs=FLUSH_SECONDS)
+        if config and not is_resumed:
+            lines = [f"| {name} | `{value}` |" for name, value in config.items()]
+            self._writer.add_text("config", "\n".join([f"| {run_name} | |", "|---|---|", *lines]))
+        return held
+
+    def _read_last_steps(self) -> dict[str, int]:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(self.path), size_guidance={"scalars": 1})  # one, the last
+        events.Reload()
+        return {tag: events.Scalars(tag)[-1].step for tag in events.Tags()["scalars"]}
+
+    def _write(self, values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self, *, failed: bool = False) -> None:
+        self._writer.close()

@@ -1,0 +1,187 @@
+"""Loggers beside their real libraries: what they write is read back, also of runs that were stopped or killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sfao.experiment.config import configure
+from sfao.experiment.errors import Interrupted
+from sfao.experiment.execute import execute
+from sfao.loggers import LOGGERS
+from tests.company.wandb_files import read_history
+from tests.experiment.test_run_log import read as read_csv
+
+Rows = list[tuple[int, str, float]]
+SETTINGS = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}
+#: What the libraries themselves warn of is theirs.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def local(monkeypatch):
+    for name in ("WANDB_MODE", "WANDB_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def read_tensorboard(folder: Path) -> Rows:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}, purge_orphaned_data=False)
+    events.Reload()
+    return [(each.step, tag, each.value) for tag in events.Tags()["scalars"] for each in events.Scalars(tag)]
+
+
+def read_wandb(folder: Path) -> Rows:
+    rows = read_history(folder)
+    return [(int(row["step"]), name, value) for row in rows for name, value in row.items() if name != "step"]
+
+
+def read_mlflow(folder: Path) -> Rows:
+    from mlflow.tracking import MlflowClient
+
+    known = json.loads((folder / "mlflow.json").read_text())
+    client = MlflowClient(known["uri"])
+    names = client.get_run(known["run"]).data.metrics
+    return [(each.step, name, each.value) for name in names for each in client.get_metric_history(known["run"], name)]
+
+
+READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow}
+
+
+def check_same(rows: Rows, wanted: Rows) -> None:
+    """Check that there are the same values, each once; TensorBoard's are of single precision."""
+    assert sorted((step, name) for step, name, _ in rows) == sorted((step, name) for step, name, _ in wanted)
+    for (_, _, value), (_, _, other) in zip(sorted(rows), sorted(wanted), strict=True):
+        assert value == pytest.approx(other, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Rows:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    execute(configure("split-mnist-5k", "sfao", settings=SETTINGS), folder, log=["csv"])
+    return read_csv(folder)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_run_that_was_stopped_logs_every_value_once(tmp_path, whole, name):
+    config, folder, seen = configure("split-mnist-5k", "sfao", settings=SETTINGS), tmp_path / "run", []
+
+    def stop() -> bool:
+        seen.append(None)
+        return len(seen) == 63
+
+    with pytest.raises(Interrupted):
+        execute(config, folder, stopping=stop, log=[name])
+    execute(config, folder, resume=True, log=[name])
+    check_same(READERS[name](folder), whole)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_run_far_behind_its_checkpoint_logs_every_value_once(tmp_path, whole, name):
+    """The checkpoint is of the end of the first task, and the second one had come to its last step."""
+    config, folder, seen = configure("split-mnist-5k", "sfao", settings=SETTINGS), tmp_path / "run", []
+
+    def kill() -> bool:
+        seen.append(None)
+        if len(seen) == 100:
+            raise Killed
+        return False
+
+    with pytest.raises(Killed):
+        execute(config, folder, stopping=kill, log=[name])
+    assert any(step > 50 for step, _, _ in READERS[name](folder))
+    execute(config, folder, resume=True, log=[name])
+    check_same(READERS[name](folder), whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_all_loggers_at_once_in_a_process_that_is_killed(tmp_path, number):
+    command = [sys.executable, "-c", "from sfao.cli.main import main; main()", "run", "split-mnist-5k"]
+    command += [
+        "--threads",
+        "1",
+        "--method",
+        "sgd",
+        "--set",
+        "tasks=2",
+        "--set",
+        "epochs=8",
+        "--checkpoint-seconds",
+        "0.2",
+    ]
+    command += ["--log", "csv,tensorboard", "--log", "wandb", "--log", "mlflow"]
+    process = subprocess.Popen(
+        [*command, "--out", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "checkpoint.previous.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if number == signal.SIGINT:  # as the terminal sends it, to all processes of the command
+        os.killpg(process.pid, number)
+    else:
+        process.kill()
+    _, errors = process.communicate(timeout=120)
+    assert not (tmp_path / "run" / "record.json").exists()
+    assert number == signal.SIGKILL or errors.decode().startswith("sfao: interrupted; the state is saved"), errors
+    done = subprocess.run([*command, "--out", "run", "--resume"], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
+    again = subprocess.run([*command, "--out", "again"], cwd=tmp_path, capture_output=True, check=False)
+    assert again.returncode == 0
+    for rows in (read_csv(tmp_path / "run"), *(read(tmp_path / "run") for read in READERS.values())):
+        check_same(rows, read_csv(tmp_path / "again"))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_log_of_ones_own_loop(tmp_path, name):
+    with LOGGERS[name](tmp_path, run_name="mine", config={"lr": 0.1}) as logger:
+        logger.log({"fc1/kept": 0.5, "loss": 2}, 1)
+        logger.log({"accuracy/task 1": 0.25}, 1)
+        logger.log({"loss": 1.5}, 3)
+    with pytest.raises(ValueError, match="`folder` must hold no log yet"):
+        LOGGERS[name](tmp_path)
+    with LOGGERS[name](tmp_path, resume=True) as logger:
+        for step in (1, 2, 3, 4):
+            logger.log({"loss": 9.0}, step)
+    rows = [(1, "fc1/kept", 0.5), (1, "loss", 2.0), (1, "accuracy/task 1", 0.25), (3, "loss", 1.5), (4, "loss", 9.0)]
+    check_same(READERS[name](tmp_path), rows)
+
+
+def test_values_of_tensorboard_are_on_the_disk_within_two_seconds(tmp_path):
+    with LOGGERS["tensorboard"](tmp_path) as logger:
+        logger.log({"loss": 1.0}, 1)
+        time.sleep(2.5)
+        logger.log({"loss": 2.0}, 2)  # the writer looks at its clock when something comes
+        time.sleep(0.5)
+        assert (1, "loss", 1.0) in read_tensorboard(tmp_path)
+
+
+def test_settings_and_the_end_are_told_to_mlflow(tmp_path):
+    from mlflow.tracking import MlflowClient
+
+    def find_run():
+        known = json.loads((tmp_path / "mlflow.json").read_text())
+        return MlflowClient(known["uri"]).get_run(known["run"])
+
+    def fail() -> None:
+        with LOGGERS["mlflow"](tmp_path, run_name="mine", config={"lr": 0.1, "hidden": [16]}):
+            assert find_run().info.status == "RUNNING"
+            raise Killed
+
+    with pytest.raises(Killed):
+        fail()
+    assert (find_run().info.status, find_run().info.run_name) == ("FAILED", "mine")
+    assert find_run().data.params == {"lr": "0.1", "hidden": "[16]"}
+    with LOGGERS["mlflow"](tmp_path, resume=True):
+        assert find_run().info.status == "RUNNING"
+    assert find_run().info.status == "FINISHED"
