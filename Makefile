@@ -61,7 +61,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 # torch first, as above. Every requirements file is installed in one go, but those that must not bring their own.
-$(COMPANY_INSTALLED): pyproject.toml constraints.txt constraints-company.txt $(COMPANY_REQUIREMENTS)
+$(COMPANY_INSTALLED): pyproject.toml constraints.txt constraints-company.txt $(COMPANY_REQUIREMENTS) \
+  tests/company/torchvision_on_cpu.py
 	$(PYTHON) -m venv $(COMPANY)
 	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt torch hatchling editables
 	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-company.txt \
@@ -69,6 +70,8 @@ $(COMPANY_INSTALLED): pyproject.toml constraints.txt constraints-company.txt $(C
 	  $(addprefix --requirement ,$(filter-out %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
 	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-company.txt \
 	  --no-deps $(addprefix --requirement ,$(filter %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
+	site=$$($(COMPANY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	  && cp tests/company/torchvision_on_cpu.py $$site && echo 'import torchvision_on_cpu' > $$site/torchvision_on_cpu.pth
 	touch $@
 
 clean:
