@@ -72,11 +72,11 @@ def test_a_step_on_the_cpu_enters_at_most_eight_files(storage, samples):
     ],
     ids=str,
 )
-def test_consolidating_enters_at_most_ten_files(options, how):
+def test_consolidating_enters_at_most_twelve_files(options, how):
     training = Training(**options)
     for _ in range(2):
         entered = walk(lambda: training.consolidate(**how))
-        assert len(entered) <= 10, sorted(entered)
+        assert len(entered) <= 12, sorted(entered)
         training.backward()
         training.optimizer.step()
 
@@ -85,4 +85,4 @@ def test_truncating_the_gradients_of_batches_takes_one_file_more():
     """The best factors of low rank are an algorithm of their own."""
     entered = walk(Training(storage="factored").consolidate)
     assert "gating/_low_rank.py" in entered
-    assert len(entered) <= 11, sorted(entered)
+    assert len(entered) <= 13, sorted(entered)

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from sfao.optim._consolidation.batches import Batch
 from sfao.optim._consolidation.gradients import GradientTaker, UnitGradients, take_gradients
+from sfao.optim._consolidation.objectives import PairLoss
 
 #: Examples taken at once at most: more save no time.
 MOST_EXAMPLES = 512
@@ -22,7 +23,7 @@ def batch_fisher(model: nn.Module, batches: Iterable[Batch], parameters: Sequenc
     Cheap with any model, but no Fisher information: gradients of examples cancel before they are squared.
     """
     total, seen = [torch.zeros_like(parameter) for parameter in parameters], 0
-    for gradients in take_gradients(model, batches, cross_entropy, parameters):
+    for gradients in take_gradients(model, batches, PairLoss(cross_entropy), parameters):
         for sum_, gradient in zip(total, gradients, strict=True):
             if gradient is not None:
                 sum_.addcmul_(gradient, gradient)
@@ -39,7 +40,7 @@ def exact_fisher(model: nn.Module, batches: Iterable[Batch], parameters: Sequenc
     total = {parameter: torch.zeros_like(parameter) for parameter in parameters}
     linears = [module for module in model.modules() if type(module) is nn.Linear]
     biases: dict[Tensor, Tensor | None] = {layer.weight: layer.bias for layer in linears}
-    taker = GradientTaker(model, cross_entropy, parameters, biases)
+    taker = GradientTaker(model, PairLoss(cross_entropy), parameters, biases)
     seen = 0
     for examples in _gather(batches, taker):
         for found in taker.take(examples):

@@ -102,14 +102,14 @@ class SFAOMethod(GatedMethod):
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         stores_directions = "directions" in MEMORIES[self.options.memory]
-        of_directions = {"target": self.options.target, "per": self.options.per} if stores_directions else {}
+        how: dict[str, Any] = {"target": self.options.target, "per": self.options.per} if stores_directions else {}
         with leave_warnings_to_concerns():
             self.optimizer.consolidate(
                 TaskView(self.model, task.outputs),
                 self._choose_batches(task, generator),
                 cross_entropy,
                 limit=self.options.limit,
-                **of_directions,
+                **how,
             )
         self.first_decisions = self.first_decisions or self.decisions
 

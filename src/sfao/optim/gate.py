@@ -15,7 +15,8 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim._attachment import Attachment
 from sfao.optim._choose_path import choose_path
-from sfao.optim._consolidation.batches import Loss, Request
+from sfao.optim._consolidation.batches import Request
+from sfao.optim._consolidation.objectives import Loss, Objective
 from sfao.optim._consolidation.store import store_gradient, store_memories
 from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._gate_state import adopt_state, read_group_options, read_state, write_state
@@ -203,6 +204,7 @@ class Gate(Looks):
         batches: Iterable[object],
         loss: Loss | None = None,
         *,
+        objective: Objective | None = None,
         target: str | None = None,
         per: str | None = None,
         limit: int | None = None,
@@ -213,9 +215,13 @@ class Gate(Looks):
         memory will hold are drawn first, and no others are taken.
 
         Args:
-            batches: (inputs, targets) pairs of the task.
+            batches: (inputs, targets) pairs of the task; for the subspace also mappings of arguments of the model, with
+                an `objective` anything. Tensors inside are moved to the model, floating ones cast to its dtype.
             loss: called as ``loss(model(inputs), targets)``; needed for directions of ``target="loss"`` alone.
-            target: of directions, store gradients of the ``"loss"`` (the default) or of the true class's ``"logit"``.
+            objective: called as ``objective(model, batch)``, in place of `loss`; returns one number, or one for each
+                example. It is given the model without what torch.compile or DistributedDataParallel wrap around it.
+            target: of directions, store gradients of the ``"loss"`` (the default) or of the true class's ``"logit"``
+                (of outputs batch x classes, or batch x time x classes, whose targets of -100 are left out).
             per: one gradient for each ``"batch"`` or ``"example"``. By default, batches for the loss and examples
                 for logits, whose gradients have rank 1 in a Linear layer.
             limit: how many gradients, or examples for the subspace, to take at most, drawn uniformly. By default every
@@ -224,7 +230,7 @@ class Gate(Looks):
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
         If anything fails, the memory too stays as it was.
         """
-        request = Request(batches, loss, target, per, limit)
+        request = Request(batches, loss, objective, target, per, limit)
         request.check(self.layers)
         self._check_options()
         self._close_path()

@@ -10,7 +10,7 @@ from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
-from sfao.optim._consolidation.batches import Loss
+from sfao.optim._consolidation.objectives import Loss, Objective
 from sfao.optim._gate_state import OLD_OPTIONS, adopt_state, read_state, write_state
 from sfao.optim._planning import check_new_group, name_memory, plan_options
 from sfao.optim.descent import (
@@ -124,12 +124,13 @@ class SFAO(Descent):
         batches: Iterable[object],
         loss: Loss | None = None,
         *,
+        objective: Objective | None = None,
         target: str | None = None,
         per: str | None = None,
         limit: int | None = None,
     ) -> int:
         """Store what must not be lost of a finished task, and end it: see :meth:`sfao.Gate.consolidate`."""
-        stored = self.gate.consolidate(model, batches, loss, target=target, per=per, limit=limit)
+        stored = self.gate.consolidate(model, batches, loss, objective=objective, target=target, per=per, limit=limit)
         self._start_momentum_anew()
         return stored
 

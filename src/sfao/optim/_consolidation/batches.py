@@ -1,16 +1,19 @@
 """The batches of a finished task, or single examples of it: one gradient is taken of each."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfao.checks import check_count, nearest
+from sfao.optim._consolidation.objectives import Loss, Objective, OwnObjective, PairLoss, TrueLogit, call_model
+from sfao.optim._consolidation.trees import copy, count_examples, cut, describe, measure_size
 from sfao.optim.layers import Layer
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-Batch = tuple[Tensor, Tensor]
+#: (inputs, targets), or whatever an objective reads.
+Batch = Any
 
 #: What a gradient is taken of, by target, unless told otherwise: examples for logits, whose gradients have rank 1 in a
 #: Linear layer.
@@ -32,21 +35,13 @@ def choose_unit(target: str, per: str | None) -> str:
     return UNITS[target] if per is None else per
 
 
-def choose_objective(target: str, loss: Loss | None) -> Loss:
-    """Return the function of outputs and targets whose gradients are stored."""
-    if target == "logit":
-        return measure_true_logit
-    if loss is None:
-        raise ValueError('`loss` must be given for target="loss", got None')
-    return loss
-
-
 @dataclass(frozen=True)
 class Request:
     """The arguments of `consolidate`."""
 
     batches: Iterable[object]
     loss: Loss | None
+    objective: Objective | None
     target: str | None
     per: str | None
     limit: int | None
@@ -54,21 +49,51 @@ class Request:
     def check(self, layers: Sequence[Layer]) -> None:
         """Raise a ValueError that names the first argument that breaks its rule, or has no effect on these layers."""
         check_arguments(self.target or DEFAULT_TARGET, self.per, self.limit)
+        self._check_objective()
         if any("directions" in layer.memories for layer in layers):
-            choose_objective(self.target or DEFAULT_TARGET, self.loss)
+            self.make_objective()
             return
         for name, value in (("target", self.target), ("per", self.per)):
             if value is not None:
                 raise ValueError(f"`{name}` is of stored gradients, but this gate has memory='subspace', got {value!r}")
 
-    def make_objective(self) -> Loss:
-        """Return the function of outputs and targets whose gradients are stored."""
-        return choose_objective(self.target or DEFAULT_TARGET, self.loss)
+    def _check_objective(self) -> None:
+        if self.objective is None:
+            return
+        if not callable(self.objective):
+            raise ValueError(f"`objective` must be a function of (model, batch), got {type(self.objective).__name__}")
+        for name, value in (("loss", self.loss), ("target", self.target)):
+            if value is not None:
+                raise ValueError(f"`objective` takes the place of `{name}`; give one of the two, got both")
+
+    def make_objective(self) -> Objective:
+        """Return the function of the model and a batch whose gradients are stored."""
+        if self.objective is not None:
+            return OwnObjective(self.objective)
+        if self.target == "logit":
+            return TrueLogit()
+        if self.loss is None:
+            raise ValueError('`loss` must be given for target="loss", got None; or give an `objective`')
+        return PairLoss(self.loss)
+
+    def make_forward(self) -> Callable[[Any, Any], object]:
+        """Return the function of the model and a batch in which the layers see their inputs."""
+        return call_model if self.objective is None else OwnObjective(self.objective)
 
     def make_units(self, capacity: int, generator: torch.Generator) -> "Units":
         """Return what a gradient each may be taken of."""
         unit = choose_unit(self.target or DEFAULT_TARGET, self.per)
-        return make_units(self.batches, unit, self.limit, capacity, generator)
+        read = as_they_are if self.objective is not None else as_pairs
+        return make_units(self.batches, unit, self.limit, capacity, generator, read)
+
+    def sample(self, limit: int, generator: torch.Generator) -> list[Batch]:
+        """Return examples whose inputs are looked at, as batches of one where batches can be cut."""
+        read = as_they_are if self.objective is not None else as_inputs
+        return sample_examples(read(self.batches), self.limit or limit, generator)
+
+
+#: Yields batches that have been looked at.
+Reader = Callable[[Iterable[object]], Iterator[Batch]]
 
 
 @dataclass(frozen=True)
@@ -77,6 +102,7 @@ class Units:
 
     batches: Iterable[object]
     count: int | None
+    read: "Reader"
 
     def select(self, is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Batch]]:
         """Yield those that are wanted, with their numbers; each number is asked about once, in order.
@@ -85,54 +111,72 @@ class Units:
         """
         if isinstance(self.batches, Sequence):
             numbers = [number for number in range(len(self.batches)) if is_wanted(number)]
-            yield from zip(numbers, as_pairs(self.batches[number] for number in numbers), strict=True)
+            yield from zip(numbers, self.read(self.batches[number] for number in numbers), strict=True)
         else:
-            for number, batch in enumerate(as_pairs(self.batches)):
+            for number, batch in enumerate(self.read(self.batches)):
                 if is_wanted(number):
                     yield number, batch
 
 
 def make_units(
-    batches: Iterable[object], per: str, limit: int | None, capacity: int, generator: torch.Generator
+    batches: Iterable[object], per: str, limit: int | None, capacity: int, generator: torch.Generator, read: Reader
 ) -> Units:
     """Return all batches, or at most `limit` of them, uniform; by default as many examples as the memory can hold."""
     if per == "example":
-        drawn = sample_examples(as_pairs(batches), limit or capacity, generator)
-        return Units(drawn, len(drawn))
+        drawn = sample_examples(read(batches), limit or capacity, generator, must_cut=True)
+        return Units(drawn, len(drawn), read)
     if limit is None:
-        return Units(batches, _count(batches))
+        return Units(batches, _count(batches), read)
     if isinstance(batches, Sequence):
         chosen = torch.randperm(len(batches), generator=generator, device="cpu")[:limit].sort().values
-        return Units([batches[number] for number in chosen.tolist()], len(chosen))
-    drawn = sample_batches(as_pairs(batches), limit, generator)
-    return Units(drawn, len(drawn))
+        return Units([batches[number] for number in chosen.tolist()], len(chosen), read)
+    drawn = sample_batches(read(batches), limit, generator)
+    return Units(drawn, len(drawn), read)
 
 
 def sample_batches(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> list[Batch]:
     """Return at most `limit` of the batches, uniform, in one pass over them (reservoir sampling)."""
     kept: list[Batch] = []
-    for seen, (inputs, targets) in enumerate(batches):
+    for seen, batch in enumerate(batches):
         place = seen if seen < limit else int(torch.randint(seen + 1, (), generator=generator, device="cpu"))
         if place < limit:
-            # Copies: a batch may be a view that would keep a larger piece alive.
-            kept[place : place + 1] = [(inputs.clone(), targets.clone())]
+            kept[place : place + 1] = [copy(batch)]
     return kept
 
 
-def sample_examples(batches: Iterable[Batch], limit: int, generator: torch.Generator) -> list[Batch]:
-    """Return at most `limit` examples as batches of one, uniform, in one pass; places are drawn a batch at a time."""
+def sample_examples(
+    batches: Iterable[Batch], limit: int, generator: torch.Generator, *, must_cut: bool = False
+) -> list[Batch]:
+    """Return at most `limit` examples as batches of one, uniform, in one pass; places are drawn a batch at a time.
+
+    Batches that cannot be cut stay whole, as many as hold about so many examples.
+    """
+    remaining = iter(batches)
     kept: list[Batch] = []
     seen = 0
-    for inputs, targets in batches:
-        arrivals = torch.arange(seen, seen + len(inputs), device="cpu")
-        drawn = torch.rand(len(inputs), dtype=torch.float64, generator=generator, device="cpu") * (arrivals + 1)
+    for batch in remaining:
+        count = count_examples(batch)
+        if count is None:
+            if kept or must_cut:
+                raise ValueError(
+                    "`batches` must be cut into examples, so that all tensors inside share their first dimension, "
+                    f"but a {describe(batch)} does not"
+                )
+            most = max(1, limit // max(1, measure_size(batch)))
+            return sample_batches(_put_back(batch, remaining), most, generator)
+        arrivals = torch.arange(seen, seen + count, device="cpu")
+        drawn = torch.rand(count, dtype=torch.float64, generator=generator, device="cpu") * (arrivals + 1)
         places = torch.where(arrivals < limit, arrivals, drawn.long())
         hits = (places < limit).nonzero()[:, 0]
         for number, place in zip(hits.tolist(), places[hits].tolist(), strict=True):
-            one = slice(number, number + 1)
-            kept[place : place + 1] = [(inputs[one].clone(), targets[one].clone())]
-        seen += len(inputs)
+            kept[place : place + 1] = [cut(batch, number)]
+        seen += count
     return kept
+
+
+def _put_back(batch: Batch, remaining: Iterator[Batch]) -> Iterator[Batch]:
+    yield batch
+    yield from remaining
 
 
 def _count(batches: Iterable[object]) -> int | None:
@@ -142,26 +186,18 @@ def _count(batches: Iterable[object]) -> int | None:
         return None
 
 
-def measure_true_logit(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the logit of the true class, averaged over the batch."""
-    if outputs.ndim != 2 or targets.ndim != 1 or targets.is_floating_point():
-        raise ValueError(
-            '`target="logit"` needs outputs of shape (batch, classes) and class indices, '
-            f"got outputs of shape {tuple(outputs.shape)}, targets of shape {tuple(targets.shape)} and {targets.dtype}"
-        )
-    if not bool(((targets >= 0) & (targets < outputs.shape[1])).all()):
-        raise ValueError(
-            f'`target="logit"` needs class indices below the {outputs.shape[1]} outputs, '
-            f"got {int(targets.min())} to {int(targets.max())}"
-        )
-    return take_true_logit(outputs, targets)
+def as_they_are(batches: Iterable[object]) -> Iterator[Batch]:
+    """Yield the batches of an objective that can read them."""
+    yield from batches
 
 
-def take_true_logit(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the logit of classes that are known to be there."""
-    # No gather: on a device, an index that is out of range would end the process.
-    is_true = targets[:, None] == torch.arange(outputs.shape[1], device=outputs.device)
-    return (outputs * is_true).sum(1).mean()
+def as_inputs(batches: Iterable[object]) -> Iterator[Batch]:
+    """Yield (inputs, targets) pairs, or mappings of the model's arguments by name."""
+    for batch in batches:
+        if isinstance(batch, Mapping):
+            yield batch
+        else:
+            yield from as_pairs([batch])
 
 
 def as_pairs(batches: Iterable[object]) -> Iterator[Batch]:
@@ -176,10 +212,9 @@ def as_pairs(batches: Iterable[object]) -> Iterator[Batch]:
         yield inputs, targets
 
 
-def _read_pair(batch: object) -> Batch:
-    got = type(batch).__name__
-    if isinstance(batch, (tuple, list)):
-        if len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
-            return batch[0], batch[1]
-        got = f"{got} of {', '.join(type(part).__name__ for part in batch)}"
-    raise ValueError(f"`batches` must yield (inputs, targets) pairs of tensors, got {got}")
+def _read_pair(batch: object) -> tuple[Tensor, Tensor]:
+    if isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
+        return batch[0], batch[1]
+    raise ValueError(
+        f"`batches` must yield (inputs, targets) pairs of tensors, got {describe(batch)}; for others give `objective`"
+    )

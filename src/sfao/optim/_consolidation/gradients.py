@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from sfao.optim._consolidation.batches import Batch, Loss, measure_true_logit, take_true_logit
+from sfao.optim._consolidation.objectives import Objective, TrueLogit, find_dtype, unwrap
+from sfao.optim._consolidation.trees import count_examples, find_tensors, map_tensors, move, sign, stack
 
 #: Gradients and activations held at a time, in values (64 MB of floats).
 CHUNK_VALUES = 2**24
@@ -20,21 +21,19 @@ AGREEMENT = 1e-3
 
 
 def take_gradients(
-    model: nn.Module, batches: Iterable[Batch], objective: Loss, parameters: Sequence[Tensor]
+    model: nn.Module, batches: Iterable[Any], objective: Objective, parameters: Sequence[Tensor]
 ) -> Iterator[list[Tensor | None]]:
-    """Yield the gradient of objective(model(inputs), targets) for each batch, None where a parameter has no part.
+    """Yield the gradient of objective(model, batch) for each batch, None where a parameter has no part.
 
     The model is in eval mode meanwhile, so BatchNorm statistics stay, and `.grad` is not touched.
     """
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     if not trainable:
         raise ValueError("at least one gated parameter must require gradients to consolidate, got none")
-    device = parameters[0].device
+    device, dtype = parameters[0].device, find_dtype(model)
     with eval_mode(model), torch.enable_grad():
-        for inputs, targets in batches:
-            value = objective(model(inputs.to(device)), targets.to(device))
-            if value.ndim != 0:
-                raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
+        for batch in batches:
+            value = objective(model, move(batch, device, dtype))
             found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
 
@@ -57,17 +56,21 @@ class UnitGradients:
 
 
 class GradientTaker:
-    """Takes the gradients of objective(model(inputs), targets), in eval mode, `.grad` untouched.
+    """Takes the gradients of objective(model, batch), in eval mode, `.grad` untouched.
 
     Units of one shape go through torch.func together, vmap over grad. The first of every shape is also taken the
     plain way: a model or a loss that cannot be vectorised, or comes out otherwise, is taken one unit at a time.
     """
 
     def __init__(
-        self, model: nn.Module, objective: Loss, parameters: Sequence[Tensor], linear: Mapping[Tensor, Tensor | None]
+        self,
+        model: nn.Module,
+        objective: Objective,
+        parameters: Sequence[Tensor],
+        linear: Mapping[Tensor, Tensor | None],
     ) -> None:
         """`linear`: weights, with their biases, whose gradients may be left as outer products."""
-        self._model = getattr(model, "_orig_mod", model)  # a compiled model cannot be vectorised, what it wraps can
+        self._model = unwrap(model)  # a compiled model cannot be vectorised, what it wraps can
         self._objective = objective
         self._parameters = list(parameters)
         self._linear = linear
@@ -75,18 +78,18 @@ class GradientTaker:
         self._first: _FirstUnit | None = None
         self._works = True
 
-    def room(self, batch: Batch) -> int:
+    def room(self, batch: Any) -> int:
         """Return how many units like this one to take at once."""
-        shape = [(part.shape, part.dtype) for part in batch]
+        shape = sign(batch)
         if shape != self._shape:
             self._shape, self._first = shape, self._examine(batch)
         first = self._first
         # Convolutions of batches are no faster together: the weights of each batch would count as others.
-        if first is None or not self._works or not first.plain or (len(batch[0]) > 1 and first.names):
+        if first is None or not self._works or not first.plain or (count_examples(batch) != 1 and first.names):
             return 1
         return max(1, CHUNK_VALUES // first.values)
 
-    def take(self, batches: Sequence[Batch]) -> Iterator[UnitGradients]:
+    def take(self, batches: Sequence[Any]) -> Iterator[UnitGradients]:
         """Yield the gradients of units of the shape that `room` was last asked about, in their order."""
         first = self._first
         if self._works and first is not None and (first.linears or len(batches) > 1):
@@ -99,7 +102,7 @@ class GradientTaker:
             pairs = zip(self._parameters, gradients, strict=True)
             yield UnitGradients(1, {parameter: found[None] for parameter, found in pairs if found is not None}, {})
 
-    def _examine(self, batch: Batch) -> "_FirstUnit":
+    def _examine(self, batch: Any) -> "_FirstUnit":
         held = 0
 
         def count(tensor: Tensor) -> Tensor:
@@ -118,7 +121,7 @@ class GradientTaker:
         }
         covered = {parameter for layer in linears for parameter in layer.parameters()}
         names = {name: p for name, p in self._model.named_parameters() if p in plain and p not in covered}
-        values = held + batch[0].numel() + sum(p.numel() for p in names.values())
+        values = held + sum(tensor.numel() for tensor in find_tensors(batch)) + sum(p.numel() for p in names.values())
         return _FirstUnit(batch, plain, linears, names, values)
 
     def _plain_linears(self) -> list[nn.Linear]:
@@ -134,63 +137,71 @@ class GradientTaker:
             and self._linear[module.weight] is module.bias
         ]
 
-    def _take_together(self, batches: Sequence[Batch], first: "_FirstUnit") -> UnitGradients | None:
+    def _take_together(self, batches: Sequence[Any], first: "_FirstUnit") -> UnitGradients | None:
         """Return the gradients of all, or None where that cannot be had or is not what a plain backward gives."""
-        device = self._parameters[0].device
-        inputs, targets = (torch.stack(parts).to(device) for parts in zip(*batches, strict=True))
         try:
+            units = move(stack(batches), self._parameters[0].device, find_dtype(self._model))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of operations that vmap has to take one after the other
-                found, outputs = self._differentiate(first, inputs, targets)
+                found, classes = self._differentiate(first, units, len(batches))
         except Exception:
             # Whatever is wrong with the data or the loss, taking them one by one will say it in its own words.
             return None
-        if self._objective is measure_true_logit and not bool(((targets >= 0) & (targets < outputs)).all()):
+        if isinstance(self._objective, TrueLogit) and not self._objective.knows(units[1], classes):
             return None
         return found if batches[0] is not first.batch or _agree(found, first) else None
 
-    def _differentiate(self, first: "_FirstUnit", inputs: Tensor, targets: Tensor) -> tuple[UnitGradients, int]:
-        objective = take_true_logit if self._objective is measure_true_logit else self._objective
-        outputs = 0
+    def _differentiate(self, first: "_FirstUnit", units: Any, count: int) -> tuple[UnitGradients, int]:
+        """Return the gradients of units, numbered in the first dimension; of logits, also the number of classes."""
+        objective, classes = self._objective, 0
+        evaluation = _Evaluation(self._model, objective.unchecked if isinstance(objective, TrueLogit) else objective)
 
-        def value(
-            values: dict[str, Tensor], nudges: list[Tensor], inputs: Tensor, targets: Tensor
-        ) -> tuple[Tensor, list[Tensor]]:
-            nonlocal outputs
+        def value(values: dict[str, Tensor], nudges: list[Tensor], unit: Any) -> tuple[Tensor, list[Tensor]]:
+            nonlocal classes
             with _nudge(first.linears, nudges) as seen:
-                logits = functional_call(self._model, values, (inputs,))
-                found = objective(logits, targets)
-            outputs = logits.shape[-1]
+                found = functional_call(evaluation, values, (unit,))
+            if isinstance(objective, TrueLogit):
+                found, classes = found
             return found, [seen[layer] for layer in first.linears]
 
         # A zero is added to the outputs of a Linear layer, so that there is something to differentiate by.
         nudges = [layer.weight.new_zeros(shape) for layer, shape in first.linears.items()]
-        values = {name: parameter.detach() for name, parameter in first.names.items()}
+        values = {f"model.{name}": parameter.detach() for name, parameter in first.names.items()}
         with eval_mode(self._model), torch.no_grad():
             gradients = grad(value, argnums=(0, 1), has_aux=True)
-            if len(inputs) > 1:
-                (full, deltas), seen = vmap(gradients, in_dims=(None, None, 0, 0))(values, nudges, inputs, targets)
+            if count > 1:
+                (full, deltas), seen = vmap(gradients, in_dims=(None, None, 0))(values, nudges, units)
             else:
-                (full, deltas), seen = gradients(values, nudges, inputs[0], targets[0])
-        count = (len(inputs),)
-        by_parameter = {p: full[name].reshape(count + p.shape) for name, p in first.names.items()}
+                (full, deltas), seen = gradients(values, nudges, map_tensors(lambda unit: unit[0], units))
+        by_parameter = {p: full[f"model.{name}"].reshape(count, *p.shape) for name, p in first.names.items()}
         by_weight: dict[Tensor, tuple[Tensor, Tensor]] = {
-            layer.weight: (delta.reshape(count + shape), input_.reshape(*count, len(nudge), -1))
+            layer.weight: (delta.reshape(count, *shape), input_.reshape(count, len(nudge), -1))
             for (layer, shape), nudge, delta, input_ in zip(first.linears.items(), nudges, deltas, seen, strict=True)
         }
-        return UnitGradients(len(inputs), by_parameter, by_weight), outputs
+        return UnitGradients(count, by_parameter, by_weight), classes
+
+
+class _Evaluation(nn.Module):
+    """An objective as a module, whose parameters, those of the model, torch.func can exchange."""
+
+    def __init__(self, model: nn.Module, objective: Callable[[nn.Module, Any], Any]) -> None:
+        super().__init__()
+        self.model, self._objective = model, objective
+
+    def forward(self, unit: Any) -> Any:
+        return self._objective(self.model, unit)
 
 
 @dataclass(frozen=True)
 class _FirstUnit:
     """A unit, its gradients from a plain backward, and how others like it can be taken together."""
 
-    batch: Batch
+    batch: Any
     plain: dict[Tensor, Tensor]
     #: Linear layers that saw the unit once, as a matrix, with the shapes of their outputs.
     linears: Mapping[nn.Linear, torch.Size]
     #: All other parameters that had a gradient, by name.
-    names: dict[str, Tensor]
+    names: Mapping[str, Tensor]
     #: What one more unit takes.
     values: int
 
@@ -239,13 +250,13 @@ def _nudge(layers: Collection[nn.Linear], nudges: Sequence[Tensor]) -> Iterator[
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put the model in eval mode; afterwards every module is in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module, is_training in modes:
+            module.training = is_training
 
 
 #: Called with a layer, its arguments and its output; what it returns, unless None, is the output instead.

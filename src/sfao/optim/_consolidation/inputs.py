@@ -9,8 +9,9 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from sfao.gating.input_moments import InputMoments
-from sfao.optim._consolidation.batches import Batch
 from sfao.optim._consolidation.gradients import eval_mode
+from sfao.optim._consolidation.objectives import call_model, find_dtype, unwrap
+from sfao.optim._consolidation.trees import count_examples, join, measure_size, move, sign
 
 #: Examples whose inputs are gathered at the end of a task, unless told otherwise.
 EXAMPLES = 600
@@ -20,36 +21,38 @@ BATCH = 64
 
 def gather_inputs(
     model: nn.Module,
-    examples: Sequence[Batch],
+    examples: Sequence[Any],
     weights: Mapping[Tensor, bool],
     generator: torch.Generator,
     kind: type[InputMoments] = InputMoments,
+    forward: Callable[[nn.Module, Any], object] = call_model,
 ) -> tuple[dict[Tensor, InputMoments], dict[Tensor, str]]:
     """Return the moments of the inputs of these weights, {weight: has a bias}, and the other uses of weights, by name.
 
-    The model is in eval mode meanwhile, and no gradient is taken. `kind` says which of the inputs are looked at.
+    The model is in eval mode meanwhile, and no gradient is taken. `kind` says which of the inputs are looked at,
+    `forward(model, batch)` how a batch goes through the model.
     """
-    plain = getattr(model, "_orig_mod", model)  # inside a compiled model no call can be seen
-    device = next(iter(weights)).device
-    watch = _Watch(weights, len(examples), generator, kind)
+    plain = unwrap(model)  # inside a compiled model no call can be seen
+    device, dtype = next(iter(weights)).device, find_dtype(plain)
+    watch = _Watch(weights, sum(map(measure_size, examples)), generator, kind)
     with eval_mode(plain), torch.no_grad():
-        for inputs in _join(examples):
-            watch.examples = len(inputs)
+        for batch in _join(examples):
+            watch.examples = measure_size(batch)
             with watch:
-                plain(inputs.to(device))
+                forward(plain, move(batch, device, dtype))
     return watch.found, watch.others
 
 
-def _join(examples: Sequence[Batch]) -> Iterable[Tensor]:
-    """Yield the inputs of examples of one shape that follow each other, as batches."""
-    together: list[Tensor] = []
-    for inputs, _ in examples:
-        if together and (len(together) == BATCH or inputs.shape[1:] != together[0].shape[1:]):
-            yield torch.cat(together)
+def _join(examples: Sequence[Any]) -> Iterable[Any]:
+    """Yield examples of one shape that follow each other, as batches; batches that cannot be cut, as they are."""
+    together: list[Any] = []
+    for example in examples:
+        if together and (len(together) == BATCH or count_examples(example) != 1 or sign(example) != sign(together[0])):
+            yield join(together)
             together = []
-        together.append(inputs)
+        together.append(example)
     if together:
-        yield torch.cat(together)
+        yield join(together)
 
 
 class _Watch(TorchFunctionMode):

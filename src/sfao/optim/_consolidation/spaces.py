@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sfao.gating.subspace import Subspace
-from sfao.optim._consolidation.batches import as_pairs, sample_examples
+from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.inputs import EXAMPLES, gather_inputs
 from sfao.optim.layers import Layer
 
@@ -17,17 +17,16 @@ from sfao.optim.layers import Layer
 def find_spaces(
     layers: Sequence[Layer],
     model: nn.Module,
-    batches: Iterable[object],
-    limit: int | None,
+    request: Request,
     generator: torch.Generator,
     exactly: Callable[[], AbstractContextManager[None]],
 ) -> dict[Layer, list[Subspace]]:
     """Return the spaces of the layers with the inputs of this task; those they have stay as they are."""
-    examples = sample_examples(as_pairs(batches), limit or EXAMPLES, generator)
+    examples = request.sample(EXAMPLES, generator)
     if not examples:
         raise ValueError("`batches` must yield at least one batch, got none")
     weights = {block[0]: len(block) == 2 for layer in layers for _, block in _split(layer)}
-    found, others = gather_inputs(model, examples, weights, generator)
+    found, others = gather_inputs(model, examples, weights, generator, forward=request.make_forward())
     if not found and not others:
         raise ValueError("`model` must use the gated parameters, but none of them was used")
     spaces: dict[Layer, list[Subspace]] = {}

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from sfao.gating._block import Block, FullStack, OuterStack, Stack
-from sfao.optim._consolidation.batches import Batch, Loss, Request, Units
+from sfao.optim._consolidation.batches import Batch, Request, Units
 from sfao.optim._consolidation.draw import Draw, draws_blindly
 from sfao.optim._consolidation.gradients import GradientTaker, UnitGradients
+from sfao.optim._consolidation.objectives import Objective
 from sfao.optim._consolidation.spaces import find_spaces
+from sfao.optim._consolidation.trees import sign
 from sfao.optim._host_path import (
     LARGE,
     SMALL,
@@ -48,7 +50,7 @@ def store_memories(
             units = request.make_units(max(layer.memory.capacity for layer in holders), generator)
             stored = store_task(holders, task, model, request.make_objective(), units, exactly)
         if spatial:
-            spaces = find_spaces(spatial, model, request.batches, request.limit, generator, exactly)
+            spaces = find_spaces(spatial, model, request, generator, exactly)
     for layer, found in spaces.items():
         layer.set_spaces(found)
     _warn_of_frozen(holders)
@@ -81,7 +83,7 @@ def store_task(
     layers: Sequence[Layer],
     task: int,
     model: nn.Module,
-    objective: Loss,
+    objective: Objective,
     units: Units,
     exactly: Callable[[], AbstractContextManager[None]],
 ) -> int:
@@ -199,7 +201,7 @@ def _group(units: Iterable[tuple[int, Batch]], taker: GradientTaker) -> Iterator
     batches: list[Batch] = []
     room = 0
     for number, batch in units:
-        if batches and (len(batches) >= room or not _is_alike(batch, batches[0])):
+        if batches and (len(batches) >= room or sign(batch) != sign(batches[0])):
             yield numbers, batches
             numbers, batches = [], []
         if not batches:
@@ -208,10 +210,6 @@ def _group(units: Iterable[tuple[int, Batch]], taker: GradientTaker) -> Iterator
         batches.append(batch)
     if batches:
         yield numbers, batches
-
-
-def _is_alike(one: Batch, other: Batch) -> bool:
-    return all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
 
 
 def _measure_norms(stacks: Sequence[Stack]) -> Tensor:
