@@ -9,5 +9,6 @@ os.environ.update(HF_HUB_OFFLINE="1", WANDB_MODE="offline", TOKENIZERS_PARALLELI
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for line in ("default", "error:::sfao"):
+    # The embeddings and norms of language models have no input space, as consolidate says.
+    for line in ("default", "error:::sfao", "ignore:layers without an input space:RuntimeWarning"):
         config.addinivalue_line("filterwarnings", line)

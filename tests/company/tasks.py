@@ -37,7 +37,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, task: list[Batch],
 def measure_gap(one: nn.Module, other: nn.Module) -> float:
     """Return the largest difference between the parameters of two models."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return max(float((a - b).abs().max()) for a, b in pairs)
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
 def measure_memory_gap(one: dict[str, object], other: dict[str, object]) -> float:

@@ -2,34 +2,33 @@
 
 import pytest
 import torch
-from avalanche.benchmarks import benchmark_from_datasets
-from avalanche.benchmarks.utils import as_taskaware_classification_dataset, make_tensor_classification_dataset
-from avalanche.logging import BaseLogger
+from avalanche.benchmarks import benchmark_from_datasets, task_incremental_benchmark, with_classes_timeline
+from avalanche.benchmarks.utils import as_classification_dataset
 from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
 
 import sfao
 from sfao.integrations.avalanche import SFAOPlugin
 from tests.company.tasks import make_network, make_tasks, measure_gap, train
 
 
-def make_benchmark(tasks, task_labels=None):
+def make_benchmark(tasks, task_labels=False):
     """The batches of each task as an experience."""
     sets = []
-    for number, task in enumerate(tasks):
-        inputs, targets = (torch.cat(parts) for parts in zip(*task, strict=True))
-        label = number if task_labels else 0
-        made = make_tensor_classification_dataset(inputs, targets, task_labels=[label] * len(inputs))
-        sets.append(as_taskaware_classification_dataset(made))
-    return benchmark_from_datasets(train=sets, test=sets)
+    for task in tasks:
+        points = TensorDataset(*(torch.cat(parts) for parts in zip(*task, strict=True)))
+        points.targets = points.tensors[1].tolist()
+        sets.append(as_classification_dataset(points))
+    benchmark = benchmark_from_datasets(train=sets, test=sets)
+    return with_classes_timeline(task_incremental_benchmark(benchmark) if task_labels else benchmark)
 
 
 def make_strategy(model, optimizer, plugins, **options):
-    quiet: list[BaseLogger] = []
-    given = {"train_mb_size": 16, "train_epochs": 2, "evaluator": EvaluationPlugin(loggers=quiet), **options}
+    given = {"train_mb_size": 16, "train_epochs": 2, "evaluator": EvaluationPlugin(), **options}
     return Naive(model=model, optimizer=optimizer, criterion=nn.CrossEntropyLoss(), plugins=plugins, **given)
 
 
@@ -106,7 +105,7 @@ class Labelled(MultiTaskModule):
         super().__init__()
         torch.manual_seed(0)
         self.body = nn.Linear(12, 16)
-        self.heads = MultiHeadClassifier(16, initial_out_features=4)
+        self.heads = MultiHeadClassifier(16, initial_out_features=4, masking=False)
 
     def forward(self, inputs, task_labels):
         return self.heads(self.body(inputs).relu(), task_labels)

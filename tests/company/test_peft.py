@@ -1,5 +1,7 @@
 """peft: adapters are gated and nothing else, and the memory of one is not taken for that of another."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -43,7 +45,7 @@ def test_the_groups_are_the_trained_parameters_and_no_others():
     groups = adapter_groups(model)
     names = [group["name"] for group in groups]
     assert len(names) == 2 * 2 * LAYERS
-    assert names[0] == "model.layers.0.self_attn.q_proj.lora_A.default"
+    assert names[0] == "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default"
     grouped = {parameter for group in groups for parameter in group["params"]}
     assert grouped == {parameter for parameter in model.parameters() if parameter.requires_grad}
 
@@ -70,7 +72,7 @@ def test_a_saved_state_goes_on_to_the_bit():
     model = make_adapter()
     optimizer = create_sfao_optimizer(model, lr=1e-2)
     learn(model, optimizer, [0])
-    weights, state = {name: value.clone() for name, value in model.state_dict().items()}, optimizer.state_dict()
+    weights, state = deepcopy(model.state_dict()), deepcopy(optimizer.state_dict())
     learn(model, optimizer, [1])
 
     other = make_adapter(seed=1)

@@ -25,7 +25,7 @@ def find_gate(optimizer: Any) -> Gate | None:
         return optimizer.gate
     hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {}).values()
     owners = (getattr(hook, "__self__", None) for hook in hooks)
-    return next((owner.gate for owner in owners if isinstance(owner, Attachment)), None)
+    return next((owner._gate for owner in owners if isinstance(owner, Attachment)), None)
 
 
 def check_one_source(gate: Gate | None, options: Mapping[str, Any]) -> None:
@@ -45,28 +45,46 @@ def select_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]
 
 
 def place_gate(gate: Gate | None, optimizer: Optimizer, model: nn.Module, options: Mapping[str, Any]) -> Gate:
-    """Return the gate in front of this optimizer, with what the gate of the tasks before remembers.
+    """Return the gate in front of this optimizer, with what the gate of the tasks before remembers of this model.
 
-    A new one is made of the options where there is none yet.
+    A new one is made of the options where there is none yet; a model that has grown is followed.
     """
     present = find_gate(optimizer)
-    if present is None and gate is None:
-        return Gate(select_groups(model, optimizer), **options).attach(optimizer)
-    if present is None and gate is not None:
-        gate.detach()
-        gate.attach(optimizer)
+    if gate is None:
+        return present or Gate(select_groups(model, optimizer), **options).attach(optimizer)
+    if present is None:
+        return move_gate(gate, optimizer, model)
+    if present is gate:
+        (optimizer if isinstance(optimizer, SFAO) else gate).rebind(model)
         return gate
-    if gate is None or present is gate:
-        return present
-    return carry_over(gate, present)
+    return carry_over(gate, present, model)
 
 
-def carry_over(gate: Gate, present: Gate) -> Gate:
-    """Let the gate of a new optimizer go on where the one of the tasks before has ended."""
-    if present.task:
+def move_gate(gate: Gate, optimizer: Optimizer, model: nn.Module) -> Gate:
+    """Put the gate of an earlier optimizer in front of this one.
+
+    If it watched all that the earlier one moved, it watches all that this one moves.
+    """
+    attachment = gate._attachment
+    watched_all = attachment is not None and not attachment.free
+    gate.detach()
+    gate.rebind(model)
+    if watched_all:
+        gated = {parameter for layer in gate.layers for parameter in layer.parameters}
+        for group in select_groups(model, optimizer):
+            new = [parameter for parameter in group["params"] if parameter not in gated]
+            if new:
+                gate.add_param_group({**group, "params": new})
+    return gate.attach(optimizer)
+
+
+def carry_over(gate: Gate, present: Gate, model: nn.Module) -> Gate:
+    """Let the gate that comes with a new optimizer go on where the one of the tasks before has ended."""
+    if not present.is_empty:
         raise ValueError(
-            "an optimizer must have one gate, but this one comes with a memory of its own; "
-            "make the callback with gate=None, or the optimizer without a gate"
+            "an optimizer must have one gate, but this one comes with a memory of its own beside the one so far; "
+            "make the optimizer without a gate, or start with a new callback"
         )
+    gate.rebind(model)
     present.load_state_dict(gate.state_dict())
     return present

@@ -66,8 +66,15 @@ class GateCallback(Callback):
                 "`objective` must be given for a module that optimizes manually, whose training_step moves it; "
                 "GateCallback(objective=...) or consolidate=False"
             )
-        self.gate = place_gate(self.gate, optimizer, pl_module, self._options)
+        if self._loaded is None:
+            self.gate = place_gate(self.gate, optimizer, pl_module, self._options)
+        elif self.gate is not None:
+            self.gate.detach()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let the gate go on from a checkpoint whose optimizers, read by now, do not have its state."""
         if self._loaded is not None:
+            self.gate = place_gate(self.gate, find_optimizer(trainer), pl_module, self._options)
             self.gate.load_state_dict(self._loaded)
             self._loaded = None
 

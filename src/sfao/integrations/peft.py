@@ -26,19 +26,16 @@ DIGEST_ENTRIES = 4096
 
 
 def adapter_groups(model: PeftModel) -> list[dict[str, Any]]:
-    """Return one named param group for each trainable layer of a peft model: its active adapters, and nothing frozen.
-
-    The names are those in the base model: ``layers.0.q_proj.lora_A.default``.
-    """
+    """Return one named param group for each trainable layer of a peft model: its active adapters, and nothing frozen."""
     if not isinstance(model, PeftModel):
         raise ValueError(f"`model` must be a peft model, got {type(model).__name__}; get_peft_model(...) makes one")
-    groups = layer_groups(model, trainable_only=True)
+    groups = layer_groups(model)
     if not groups:
         raise ValueError(
             f"`model` must have an adapter that is trained, but {model.active_adapter!r} is frozen or merged; "
             "load it with is_trainable=True"
         )
-    return [{**group, "name": group["name"].removeprefix("base_model.model.")} for group in groups]
+    return groups
 
 
 def create_sfao_optimizer(
