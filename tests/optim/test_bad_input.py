@@ -209,7 +209,7 @@ def test_sparse_gradients_are_refused():
 
 def test_risk_needs_an_update():
     model = network()
-    optimizer = trained(model, SFAO(layer_groups(model), memory="directions"))
-    optimizer.zero_grad()
+    optimizer = SFAO(layer_groups(model), memory="directions")
+    optimizer.consolidate(model, task(0), loss)
     with pytest.raises(RuntimeError, match=r"call it before zero_grad"):
         optimizer.risk()

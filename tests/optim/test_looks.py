@@ -1,5 +1,7 @@
 """What the gate tells of its last step: the cosine that decided, and how much of the gradient was kept."""
 
+from math import isnan
+
 import pytest
 import torch
 from torch import nn
@@ -49,8 +51,24 @@ def test_a_zero_gradient_has_no_cosine():
     assert optimizer.kept() == {}
 
 
-def test_the_update_must_still_be_there():
+@pytest.mark.parametrize("to_none", [True, False])
+def test_after_zero_grad_the_last_values_stay(to_none):
     optimizer = stepped([3.0, 4.0, 0.0])
-    optimizer.zero_grad()
-    with pytest.raises(RuntimeError, match=r"kept\(\) reads the update"):
-        optimizer.kept()
+    kept, risk = optimizer.kept(), optimizer.risk()
+    optimizer.zero_grad(to_none)
+    assert optimizer.kept() == kept
+    assert optimizer.risk() == risk
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_once_asked_for_they_are_measured_at_every_step(to_none):
+    optimizer = stepped([3.0, 4.0, 0.0])
+    (parameter,) = optimizer.param_groups[0]["params"]
+    optimizer.zero_grad(to_none)
+    assert isnan(optimizer.risk())  # nobody had asked before it was gone
+    assert isnan(optimizer.kept()["w"])
+    parameter.grad = torch.tensor([3.0, 4.0, 0.0])
+    optimizer.step()
+    optimizer.zero_grad(to_none)
+    assert optimizer.kept() == {"w": pytest.approx(0.8)}
+    assert optimizer.risk() == pytest.approx(0, abs=1e-6)

@@ -242,6 +242,12 @@ class Block(ABC):
         self._set_tensors(self.reorder(before, after))
         self.reserve(slots)
 
+    def grow(self, layout: Layout) -> None:
+        """Hold the directions of parameters with more rows, in which they are zero."""
+        self.layout = layout
+        missing = [shape[-1] - tensor.shape[-1] for tensor, shape in self._slots()]
+        self._set_tensors([pad(tensor, (0, more)) for tensor, more in zip(self.tensors, missing, strict=True)])
+
     def load(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         """Hold these directions and no others."""
         for tensor, shape in zip(tensors, self.slot_shapes(), strict=True):

@@ -148,6 +148,12 @@ class Memory:
         self.channels_last += [0] * len(block.layout.columns)
         self._forget()
 
+    def grow(self, layouts: Sequence[Layout]) -> None:
+        """Hold the directions of parameters with more rows, in which they are zero."""
+        for block, layout in zip(self.blocks, layouts, strict=True):
+            block.grow(layout)
+        self._forget()
+
     # -- Going back ------------------------------------------------------------------------------------
 
     @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sfao.gating._layout import Layout, reorder_columns
 from sfao.gating.input_moments import PROBES, InputMoments
@@ -99,6 +100,12 @@ class Subspace:
         self.axes = self._reorder(self.axes, channels_last)
         self.probes = self._reorder(self.probes, channels_last)
         self.channels_last = list(channels_last)
+
+    def grow(self, layout: Layout) -> None:
+        """Be the space of a layer with more rows; the inputs of a layer are those of all its rows."""
+        more = layout.rows - self.layout.rows
+        self.layout = layout
+        self.answers = pad(self.answers, (0, more))
 
     def _reorder(self, held: Tensor, channels_last: Sequence[int]) -> Tensor:
         orders = zip(held.split(self.layout.columns, 1), self.channels_last, channels_last, strict=True)

@@ -1,7 +1,8 @@
 """A gate in front of any torch optimizer, through the hooks of its step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, ref
 
 import torch
 from torch import Tensor
@@ -9,10 +10,17 @@ from torch.optim import Optimizer
 
 from sfao.gating.decision import Decision
 from sfao.optim import _gate_path as gate_path
+from sfao.optim._gate_state import GateState
+from sfao.optim._membership import check_members, find_ungated, list_members
 from sfao.optim._softening import Softening
 
 if TYPE_CHECKING:
     from sfao.optim.gate import Gate
+
+#: The key of the gate's state in the state_dict() of the optimizer that it stands in front of.
+STATE_KEY = "sfao_gate"
+#: Optimizers with a gate in front of them.
+GATED: WeakSet[Optimizer] = WeakSet()
 
 
 class Attachment:
@@ -20,13 +28,19 @@ class Attachment:
 
     Directions gate gradients before the step; what the step adds to parameters is softened after it. A layer that is
     discarded does not move at all: the optimizer sees no gradient for it, so neither its momentum nor
-    its weight decay acts.
+    its weight decay acts. The state of the gate is part of the optimizer's: whoever saves the one saves the other.
     """
 
     def __init__(self, gate: "Gate", optimizer: Optimizer) -> None:
-        check_optimizer(gate, optimizer)
+        check_optimizer([(layer.name, layer.parameters) for layer in gate.layers], optimizer)
+        check_single(gate, optimizer)
         self._gate = gate
-        self._optimizer = optimizer
+        #: Weak: an optimizer that nobody holds any more is gone, and the gate free for another.
+        self._optimizer = ref(optimizer)
+        #: Parameters that were ungated from the start: on purpose.
+        self.free = set(find_ungated(gate.layers, self.members))
+        self._checked: list[Tensor] = []
+        self._loaded: tuple[GateState, list[dict[str, Any]]] | None = None
         self._hidden: dict[Tensor, Tensor] = {}
         #: Parameters as they were before a step that will be softened.
         self._before: dict[Tensor, Tensor] = {}
@@ -38,18 +52,69 @@ class Attachment:
         self._handles = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
+            optimizer.register_state_dict_post_hook(self._add_state),
+            optimizer.register_load_state_dict_pre_hook(self._read_state),
+            optimizer.register_load_state_dict_post_hook(self._adopt_state),
         ]
+        GATED.add(optimizer)
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer, None if it is gone."""
+        return self._optimizer()
+
+    @property
+    def members(self) -> list[Tensor]:
+        """The parameters that the optimizer moves now."""
+        optimizer = self.optimizer
+        return [] if optimizer is None else list_members(optimizer.param_groups)
 
     def remove(self) -> None:
         """Leave the optimizer as it was."""
         for handle in self._handles:
             handle.remove()
-        if self._unscales:
-            self._optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+        optimizer = self.optimizer
+        if optimizer is not None:
+            GATED.discard(optimizer)
+            if self._unscales:
+                optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+
+    # -- State -----------------------------------------------------------------------------------------
+
+    def _add_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+        return {**state_dict, STATE_KEY: self._gate.state_dict()}
+
+    def _read_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any] | None:
+        """Read the gate's state before the optimizer's is touched."""
+        self._loaded = None
+        if STATE_KEY in state_dict:
+            self._loaded = self._gate.read_state_dict(state_dict[STATE_KEY])
+            return {name: value for name, value in state_dict.items() if name != STATE_KEY}
+        if not self._gate.is_empty:
+            raise RuntimeError(
+                f"`state_dict` must hold the memory of the gate, under {STATE_KEY!r}, as the gate in front of this "
+                f"optimizer remembers something; detach() it to load without"
+            )
+        return None
+
+    def _adopt_state(self, optimizer: Optimizer) -> None:
+        if self._loaded is not None:
+            self._gate.adopt_state(*self._loaded)
+            self._loaded = None
+
+    # -- Steps -----------------------------------------------------------------------------------------
+
+    def _check_members(self) -> None:
+        """Raise a RuntimeError if the optimizer moves others than the parameters that the gate knows."""
+        members = self.members
+        if len(members) != len(self._checked) or any(a is not b for a, b in zip(members, self._checked, strict=True)):
+            check_members(self._gate.layers, members, self.free)
+            self._checked = members
 
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self._check_members()
         self._softening = self._gate.find_softening()
         softened = [] if self._softening is None else self._softening.layers
         self._before = {p: p.detach().clone() for layer in softened for p in layer.parameters}
@@ -108,13 +173,20 @@ class Attachment:
             parameter.add_(update)
 
 
-def check_optimizer(gate: "Gate", optimizer: object) -> None:
-    """Raise a ValueError if the gate cannot stand in front of this optimizer."""
+def check_optimizer(layers: Iterable[tuple[str, Sequence[Tensor]]], optimizer: object) -> None:
+    """Raise a ValueError if a gate over these layers cannot stand in front of this optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"`optimizer` must be a torch optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("`optimizer` must take one gradient a step, got LBFGS, whose history moves discarded layers")
-    optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-    for layer in gate.layers:
-        if not optimized.issuperset(layer.parameters):
-            raise ValueError(f"`optimizer` must optimize all gated parameters, but not those of {layer.name!r}")
+    optimized = set(list_members(optimizer.param_groups))
+    for name, parameters in layers:
+        if not optimized.issuperset(parameters):
+            raise ValueError(f"`optimizer` must optimize all gated parameters, but not those of {name!r}")
+
+
+def check_single(gate: "Gate", optimizer: Optimizer) -> None:
+    """Raise a ValueError if the optimizer has a gate already."""
+    if optimizer in GATED or isinstance(getattr(optimizer, "gate", None), type(gate)):
+        name = type(optimizer).__name__
+        raise ValueError(f"`optimizer` must have one gate at most, but this {name} has one; detach() that first")

@@ -1,16 +1,18 @@
 """The state of a gate, written as plain containers and tensors, and read with every check before anything changes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sfao.gating.budget import MemoryPlan
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
 from sfao.gating.subspace import Subspace
-from sfao.optim.layers import Layer
+from sfao.optim._sketch import read_sketches, sketch
+from sfao.optim.layers import Layer, strip_saved_name
 
 if TYPE_CHECKING:
     from sfao.optim.gate import Gate
@@ -36,6 +38,51 @@ class GateState:
 
     task: int
     layers: list[LayerState]
+    #: Sketches of the weights that the memories are of, by layer.
+    sketches: dict[str, list[float]]
+
+
+class Saves:
+    """Methods of a gate that write its state and go on from one."""
+
+    task: int
+    layers: list[Layer]
+    param_groups: list[dict[str, Any]]
+    memory_plan: MemoryPlan | None
+    drop_path: Callable[[], None]
+    _unseen: dict[str, list[float]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return memories, counts, generators and options, in plain containers and tensors."""
+        options = [{name: group[name] for name in DEFAULTS} for group in self.param_groups]
+        return {**write_state(self), "options": options}  # type: ignore[arg-type]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model.
+
+        The next step() raises if the weights are far from those that the memory was saved with: load these too, before
+        or after.
+        """
+        self.adopt_state(*self.read_state_dict(state_dict))
+
+    def read_state_dict(self, state_dict: dict[str, Any]) -> tuple[GateState, list[dict[str, Any]]]:
+        """Return a state and the groups with its options, checked; a RuntimeError if it is of another model."""
+        state = read_state(self, state_dict)  # type: ignore[arg-type]
+        return state, read_group_options(state_dict, self.param_groups)
+
+    def adopt_state(self, state: GateState, groups: list[dict[str, Any]]) -> None:
+        """Go on from a state that was read, with the options of these groups."""
+        self.task, self.param_groups, self._unseen = state.task, groups, state.sketches
+        self.drop_path()
+        plan = self.memory_plan
+        if plan is not None and any(layer.memory.capacity != plan.capacity for layer in state.layers):
+            self.memory_plan = None
+        for layer, group, loaded in zip(self.layers, groups, state.layers, strict=False):
+            layer.adopt(group, loaded.memory, loaded.spaces, loaded.counts, loaded.rule_state)
+
+    def trust_memory(self) -> None:
+        """Take the weights as they are for those that a loaded memory is of, however far they are from these."""
+        self._unseen = {}
 
 
 def write_state(gate: "Gate") -> dict[str, Any]:
@@ -54,24 +101,15 @@ def read_state(gate: "Gate", state: dict[str, Any]) -> GateState:
         if state["granularity"] != gate.granularity:
             raise RuntimeError(f"`state_dict` must have granularity {gate.granularity!r}, got {state['granularity']!r}")
         names = [layer.name for layer in gate.layers]
-        if list(state["layers"]) != names:
+        saved = dict(state["layers"])
+        if list(saved) != names:
+            saved = {strip_saved_name(name): of_layer for name, of_layer in saved.items()}
+        if list(saved) != names:
             raise RuntimeError(f"`state_dict` must be of a model with the layers {names}, got {list(state['layers'])}")
-        layers = [_read_layer(layer, state["layers"][layer.name]) for layer in gate.layers]
-        return GateState(int(state["task"]), layers)
+        layers = [_read_layer(layer, saved[layer.name]) for layer in gate.layers]
+        return GateState(int(state["task"]), layers, read_sketches(saved))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RuntimeError(f"`state_dict` must come from a gate, but reading it failed: {error!r}") from error
-
-
-def adopt_state(gate: "Gate", state: GateState, groups: list[dict[str, Any]]) -> None:
-    """Let the gate go on from a state that was read, with the options of these groups."""
-    gate.task = state.task
-    gate.param_groups = groups
-    gate.drop_path()
-    plan = gate.memory_plan
-    if plan is not None and any(layer.memory.capacity != plan.capacity for layer in state.layers):
-        gate.memory_plan = None
-    for layer, group, loaded in zip(gate.layers, groups, state.layers, strict=False):
-        layer.adopt(group, loaded.memory, loaded.spaces, loaded.counts, loaded.rule_state)
 
 
 def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -90,6 +128,7 @@ def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) 
 def _write_layer(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
     return {
         "shapes": [list(parameter.shape) for parameter in layer.parameters],
+        "sketch": sketch(layer),
         "counts": counts,
         "rule_state": list(layer.rule_state),
         "memory": layer.memory.state_dict(),

@@ -1,11 +1,14 @@
 """Looks at a gate: what it decided, what it holds, and at the last update, which step() leaves in `.grad`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from math import nan
+from statistics import fmean
 
 import torch
 
-from sfao.gating.decision import Decision
+from sfao.gating.decision import COUNTED, Decision
+from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import Path, Report
 from sfao.optim._host_path import LayerGradient, find_finite_gradients
 from sfao.optim.layers import Layer
@@ -15,8 +18,17 @@ class Looks:
     """The answers of a gate to whoever looks; they wait for a device."""
 
     layers: list[Layer]
+    task: int
     _path: Path
     _exactly: Callable[[], AbstractContextManager[None]]
+
+    def _set_up_looks(self) -> None:
+        #: Whether somebody has asked for the risk and the shares kept: they are then measured at every step.
+        self._interest: set[str] = set()
+        self._last_risk: float | None = None
+        self._last_kept: dict[str, float] = {}
+        #: An error that a device reported to `telemetry`, which does not raise: step() will.
+        self._postponed: Exception | None = None
 
     @property
     def last_decisions(self) -> dict[str, Decision]:
@@ -48,22 +60,86 @@ class Looks:
         """Bytes of the small matrices beside the directions: their Gram matrix and its factor, in float64."""
         return sum(layer.memory.products.bytes for layer in self.layers)
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no layer remembers anything."""
+        return not any(len(layer.memory) or layer.remembers_inputs for layer in self.layers)
+
     def risk(self) -> float:
         """Return the interference risk of the last gated update u: the most it points against a direction, R(u; B).
 
         For a layer that remembers its inputs, by how much u changes its outputs for them, relative to what they are:
         times the learning rate, that is the drift of one step. With momentum the step taken is another. Read from
-        `.grad`: call this after step() and before zero_grad().
+        `.grad` after step(); after zero_grad() it is the last value, measured at every step since somebody asked,
+        and nan if nobody had.
         """
-        self._path.report()
+        self._interest.add("risk")
+        if self._path.report().norms and self._is_zeroed():
+            return nan if self._last_risk is None else self._last_risk
         with self._exactly():
-            return measure_risk(self.layers)
+            self._last_risk = measure_risk(self.layers)
+        return self._last_risk
 
     def kept(self) -> dict[str, float]:
-        """Return the share of the length of each layer's gradient that its last update kept; see :meth:`risk`."""
+        """Return the share of the length of each layer's gradient that its last update kept.
+
+        Of layers with directions alone, what :meth:`risk` says of zero_grad() holds: nan if nobody had asked before.
+        """
+        self._interest.add("kept")
         report = self._path.report()
+        if report.norms and self._is_zeroed():
+            unknown = dict.fromkeys(report.cosines, nan)
+            return {**unknown, **self._last_kept, **report.kept}
         with self._exactly():
-            return measure_kept(self.layers, report)
+            self._last_kept = measure_kept(self.layers, report)
+        return dict(self._last_kept)
+
+    def telemetry(self) -> dict[str, float]:
+        """Return the numbers to watch a run by, flat; never raises, and measures nothing but what is known already.
+
+        ``accept``, ``project``, ``discard`` and ``zero`` count decisions so far, over all layers and, as
+        ``layers/NAME/accept``, of each; ``layers/NAME/cosine``, ``/kept`` and ``/drift`` are of the last step. ``kept``
+        is the mean over layers, ``drift`` the largest; ``tasks`` and ``memory_bytes`` are of the memory.
+        """
+        values = {"tasks": float(self.task), "memory_bytes": float(self.memory_bytes)}
+        try:
+            report, counts = self._path.report(), self._path.counts()
+        except Exception as error:
+            self._postponed = error
+            return values
+        for name in COUNTED:
+            values[str(name)] = float(sum(of_layer[name] for of_layer in counts.values()))
+        shares = _find_shares(report, self._last_kept)
+        values |= {"kept": fmean(shares.values())} if shares else {}
+        values |= {"drift": max(report.drifts.values())} if report.drifts else {}
+        for layer, of_layer in counts.items():
+            values |= {f"layers/{layer}/{name}": float(number) for name, number in of_layer.items()}
+        for kind, known in (("cosine", report.cosines), ("kept", shares), ("drift", report.drifts)):
+            values |= {f"layers/{layer}/{kind}": value for layer, value in known.items()}
+        return values
+
+    def _is_zeroed(self) -> bool:
+        """Tell whether the update of the last step is gone: there are no gradients, or zeros that were not decided."""
+        gradients = [p.grad for layer in self.layers for p in layer.parameters if p.grad is not None]
+        if all(decision is Decision.DISCARD for decision in self._path.report().decisions.values()):
+            return not gradients
+        return not any(bool(gradient.any()) for gradient in gradients)
+
+    def _look_at_update(self) -> None:
+        """Measure what somebody wants to know of every update, while it is there."""
+        if gate_path.is_capturing() or not any(self._path.report().norms.values()):
+            return
+        if "risk" in self._interest:
+            self._last_risk = measure_risk(self.layers)
+        if "kept" in self._interest:
+            self._last_kept = measure_kept(self.layers, self._path.report())
+
+
+def _find_shares(report: Report, measured: Mapping[str, float]) -> dict[str, float]:
+    """Return the share that each layer kept at the last step, as far as it is known."""
+    known = {Decision.ACCEPT: 1.0, Decision.DISCARD: 0.0}
+    decided = {name: known[decision] for name, decision in report.decisions.items() if decision in known}
+    return {**{name: measured[name] for name in report.decisions if name in measured}, **decided, **report.kept}
 
 
 def measure_risk(layers: Sequence[Layer]) -> float:

@@ -1,8 +1,8 @@
 """The gate: layers with memories, gating their gradients, and storing what must not be overwritten."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from copy import copy
 from typing import Any, Self, Unpack
 
 import torch
@@ -10,20 +10,23 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from sfao.checks import check_choice, check_count, check_names, check_seed
+from sfao.checks import check_choice, check_names, check_seed
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim._attachment import Attachment
+from sfao.optim._changes import Changes
 from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.objectives import Loss, Objective
 from sfao.optim._consolidation.store import store_gradient, store_memories
 from sfao.optim._gate_path import Path, PathHistory
-from sfao.optim._gate_state import adopt_state, read_group_options, read_state, write_state
+from sfao.optim._gate_state import Saves
 from sfao.optim._host_path import HostPath, find_finite_gradients
 from sfao.optim._looks import Looks
-from sfao.optim._planning import check_new_group, check_same_options, name_memory, plan_options
+from sfao.optim._membership import check_members
+from sfao.optim._planning import check_new_group, check_same_options, plan_options
 from sfao.optim._precision import BACKENDS, EXACT, exact_products
+from sfao.optim._sketch import check_sketches
 from sfao.optim._softening import Softening
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
 
@@ -31,7 +34,7 @@ GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
 
 
-class Gate(Looks):
+class Gate(Looks, Changes, Saves):
     """Gates what an optimizer does to each layer by what the layer remembers of past tasks.
 
     Used through :class:`sfao.SFAO`, or attached to any other optimizer::
@@ -89,14 +92,13 @@ class Gate(Looks):
         self._path: Path = HostPath(self.layers, PathHistory())
         self._softening: Softening | None = None
         self._attachment: Attachment | None = None
+        self._checked: list[Tensor] = []
+        #: Sketches of the weights that a memory is of which was loaded, until these were seen.
+        self._unseen: dict[str, list[float]] = {}
+        self._hooks: OrderedDict[int, Callable[[Any], object]] = OrderedDict()
+        self._set_up_looks()
 
     # -- Layers ----------------------------------------------------------------------------------------
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a layer; the memory of the others stays as it is."""
-        (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
-        check_group_names(group, OPTION_NAMES)
-        self.add_group({**self.defaults, **name_memory(group, {"memory": self.defaults["memory"]}), **group})
 
     def add_group(self, group: dict[str, Any]) -> None:
         """Take in a named param group with all options set."""
@@ -119,8 +121,10 @@ class Gate(Looks):
 
         Directions gate the gradients that the optimizer sees; the subspace softens the update that it makes of them,
         momentum, adaptive steps and decay included. A discarded layer does not move at all.
+        The optimizer's state_dict() holds the gate's under ``"sfao_gate"``. Parameters that are ungated now stay so;
+        others that come into the optimizer later must be gated, see :meth:`rebind`, or step() raises.
         """
-        if self._attachment is not None:
+        if self._attachment is not None and self._attachment.optimizer is not None:
             raise ValueError(
                 "a gate must be free to be attached, but this one is in front of an optimizer; detach() it first"
             )
@@ -146,9 +150,28 @@ class Gate(Looks):
         """
         with self._exactly():
             self._check_options()
+            self._check_layers()
             if not self._path.serves():
                 self._path = choose_path(self.layers, self._path)
-            return self._path.step(None if self._attachment else self.find_softening())
+            sound = self._path.step(None if self._attachment else self.find_softening())
+            if self._interest:
+                self._look_at_update()
+            return sound
+
+    def _check_layers(self) -> None:
+        """Raise a RuntimeError if the layers' parameters are not those of the groups, or not those remembered."""
+        if self._postponed is not None:
+            postponed, self._postponed = self._postponed, None
+            raise postponed
+        if self._attachment is None:
+            members = [parameter for group in self.param_groups for parameter in group["params"]]
+            known = self._checked
+            if len(members) != len(known) or any(a is not b for a, b in zip(members, known, strict=True)):
+                check_members(self.layers, members, ())
+                self._checked = members
+        if self._unseen:
+            check_sketches(self.layers, self._unseen)
+            self._unseen = {}
 
     def soften_updates(self, softening: Softening, updates: dict[Tensor, Tensor]) -> None:
         """Soften what an optimizer is about to add to each parameter, in place."""
@@ -236,29 +259,9 @@ class Gate(Looks):
         self._close_path()
         stored = store_memories(self.layers, self.task, model, request, self._exactly)
         self.end_task()
+        for hook in list(self._hooks.values()):
+            hook(self)
         return stored
-
-    def make_room(self, directions: int) -> None:
-        """Let every layer hold exactly this many directions more than it holds now, whatever its `capacity` said."""
-        check_count("directions", directions)
-        if self.memory_plan is not None:
-            raise ValueError("`memory_budget` limits what a gate holds; make_room() needs a gate without one")
-        for layer in self.layers:
-            layer.memory.set_capacity(len(layer.memory) + directions)
-
-    def set_axes(self, axes: Mapping[str, Tensor]) -> None:
-        """Let layers, by name, remember these axes of their inputs, of equal importance, in place of those they hold.
-
-        One axis per row, orthonormal; the entries are those of a row of the weight, then the one of the bias.
-        """
-        for name in axes:
-            check_choice("axes", name, tuple(layer.name for layer in self.layers))
-        spaces = {layer: [copy(space) for space in layer.spaces] for layer in self.layers if layer.name in axes}
-        for layer, found in spaces.items():
-            found[0].set_axes(axes[layer.name])
-        self._close_path()
-        for layer, found in spaces.items():
-            layer.set_spaces(found)
 
     def end_task(self) -> None:
         """Mark a task boundary: directions stored from now on belong to the next task."""
@@ -271,17 +274,6 @@ class Gate(Looks):
     def __repr__(self) -> str:
         return describe_groups("Gate", len(self.layers), self.granularity, self.param_groups, DEFAULTS)
 
-    # -- State -----------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return memories, counts, generators and options, in plain containers and tensors."""
-        options = [{name: group[name] for name in OPTION_NAMES} for group in self.param_groups]
-        return {**write_state(self), "options": options}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
-        adopt_state(self, read_state(self, state_dict), read_group_options(state_dict, self.param_groups))
-
     def drop_path(self) -> None:
         """Gate anew from the next step on: memories were replaced, and what a device knew of them is void."""
         self._path.abandon()
@@ -291,4 +283,11 @@ class Gate(Looks):
         """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""
         report, _ = self._path.report(), self._path.counts()
         path = HostPath(self.layers, PathHistory(), report)
-        return {**self.__dict__, "_path": path, "_softening": None, "_attachment": None}
+        alone: dict[str, Any] = {
+            "_path": path,
+            "_softening": None,
+            "_attachment": None,
+            "_checked": [],
+            "_hooks": OrderedDict(),
+        }
+        return {**self.__dict__, **alone}

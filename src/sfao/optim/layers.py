@@ -1,6 +1,6 @@
 """Layers: the parameters that are gated together."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -24,21 +24,49 @@ Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str
 read_options = itemgetter(*DEFAULTS)
 
 
-def layer_groups(model: nn.Module) -> list[dict[str, Any]]:
+#: Names that wrappers give to what they wrap: torch.compile, FSDP and activation checkpointing.
+WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+#: Wrappers that call it `module`, a name that others may have too.
+PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+
+def layer_groups(model: nn.Module, *, trainable_only: bool = True) -> list[dict[str, Any]]:
     """Return one named param group for every module that has parameters of its own.
 
-    A parameter shared by several modules belongs to the first. Frozen parameters are included: they take
-    part as soon as they have gradients.
+    A parameter shared by several modules belongs to the first. Names are those in the bare model, whatever wraps it.
+
+    Args:
+        trainable_only: leave out frozen parameters, which take no part and no memory. Include them, with False, if
+            they are to be trained later: they take part as soon as they have gradients.
     """
     groups: list[dict[str, Any]] = []
     seen: set[Tensor] = set()
+    wrappers = {path for path, module in model.named_modules() if isinstance(module, PARALLEL)}
     for path, module in model.named_modules():
         own = [parameter for parameter in module.parameters(recurse=False) if parameter not in seen]
         seen.update(own)
+        if trainable_only:
+            own = [parameter for parameter in own if parameter.requires_grad]
         if own:
-            name = ".".join(part for part in path.split(".") if part != "_orig_mod")
-            groups.append({"params": own, "name": name or "(root)"})
+            groups.append({"params": own, "name": _strip_wrappers(path, wrappers)})
     return groups
+
+
+def _strip_wrappers(path: str, wrappers: Container[str]) -> str:
+    """Return the path of a module without the names of wrappers, some of which, at these paths, say `module`."""
+    parts = path.split(".")
+    kept = [
+        part
+        for number, part in enumerate(parts)
+        if part not in WRAPPED and not (part == "module" and ".".join(parts[:number]) in wrappers)
+    ]
+    return ".".join(kept) or "(root)"
+
+
+def strip_saved_name(name: str) -> str:
+    """Return the name of a layer as `layer_groups` gives it, of one saved when wrappers were part of names."""
+    parts = [part for part in name.split(".") if part not in WRAPPED]
+    return ".".join(parts[1:] if parts[:1] == ["module"] else parts) or "(root)"
 
 
 def as_groups(parameters: Parameters, taken: Iterable[str] = ()) -> list[dict[str, Any]]:

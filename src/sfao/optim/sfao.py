@@ -5,13 +5,15 @@ from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
 from sfao.optim._consolidation.objectives import Loss, Objective
-from sfao.optim._gate_state import OLD_OPTIONS, adopt_state, read_state, write_state
+from sfao.optim._gate_state import OLD_OPTIONS, read_state, write_state
+from sfao.optim._growth import grow_state
 from sfao.optim._planning import check_new_group, name_memory, plan_options
 from sfao.optim.descent import (
     ADDED_SETTINGS,
@@ -139,6 +141,31 @@ class SFAO(Descent):
         self.gate.end_task()
         self._start_momentum_anew()
 
+    def register_consolidate_hook(self, hook: Callable[[Gate], object]) -> RemovableHandle:
+        """Call `hook(gate)` after every consolidation: see :meth:`sfao.Gate.register_consolidate_hook`."""
+        return self.gate.register_consolidate_hook(hook)
+
+    def rebind(self, model: nn.Module) -> list[str]:
+        """Follow a model whose layers have grown: see :meth:`sfao.Gate.rebind`. New layers come by `add_param_group`.
+
+        The momentum of a layer that has grown goes on, from zero in its new rows.
+        """
+        before = {layer.name: list(layer.parameters) for layer in self.gate.layers}
+        names = self.gate.rebind(model)
+        for layer in self.gate.layers:
+            for old, new in zip(before[layer.name], layer.parameters, strict=True):
+                if old is not new and old in self.state:
+                    self.state[new] = grow_state(self.state.pop(old), new.shape)
+        return names
+
+    def trust_memory(self) -> None:
+        """Take the weights for those that a loaded memory is of: see :meth:`sfao.Gate.trust_memory`."""
+        self.gate.trust_memory()
+
+    def telemetry(self) -> dict[str, float]:
+        """Return the numbers to watch a run by: see :meth:`sfao.Gate.telemetry`."""
+        return self.gate.telemetry()
+
     def _start_momentum_anew(self) -> None:
         for state in self.state.values():
             state.pop("momentum_buffer", None)
@@ -202,12 +229,14 @@ class SFAO(Descent):
             raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got {got}")
         state = read_state(self.gate, state_dict["gate"])
         try:
-            groups = [{**DEFAULTS, **OLD_OPTIONS, **ADDED_SETTINGS, **group} for group in state_dict["param_groups"]]
+            old = {**DEFAULTS, **OLD_OPTIONS, **ADDED_SETTINGS}
+            names = [{"name": group["name"]} for group in self.param_groups]
+            groups = [{**old, **group, **name} for group, name in zip(state_dict["param_groups"], names, strict=True)]
             self._check_saved(groups, state_dict["state"])
             super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
-        adopt_state(self.gate, state, self.param_groups)
+        self.gate.adopt_state(state, self.param_groups)
 
     def _check_saved(self, groups: list[dict[str, Any]], state: dict[int, dict[str, Any]]) -> None:
         """Raise a ValueError for saved options that break a rule, or momentum of other shapes."""

@@ -1,0 +1,101 @@
+"""Changes to what a gate watches and remembers, beside those of steps and tasks."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from sfao.checks import check_choice, check_count
+from sfao.gating.budget import MemoryPlan
+from sfao.gating.options import DEFAULTS, check_group_names
+from sfao.optim._attachment import Attachment, check_optimizer
+from sfao.optim._growth import find_growth, grow_layer
+from sfao.optim._membership import find_ungated
+from sfao.optim._planning import name_memory
+from sfao.optim.layers import Layer, as_groups, layer_groups
+
+
+class Changes:
+    """Methods of a gate that change its layers or its memories from outside."""
+
+    layers: list[Layer]
+    param_groups: list[dict[str, Any]]
+    granularity: str
+    memory_plan: MemoryPlan | None
+    _attachment: Attachment | None
+    _close_path: Callable[[], None]
+    drop_path: Callable[[], None]
+    defaults: dict[str, Any]
+    add_group: Callable[[dict[str, Any]], None]
+    _hooks: OrderedDict[int, Callable[[Any], object]]
+
+    def register_consolidate_hook(self, hook: Callable[[Any], object]) -> RemovableHandle:
+        """Call `hook(gate)` after every consolidation; return a handle with a method `remove`."""
+        handle = RemovableHandle(self._hooks)
+        self._hooks[handle.id] = hook
+        return handle
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a layer; the memory of the others stays as it is."""
+        (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
+        check_group_names(group, tuple(DEFAULTS))
+        self.add_group({**self.defaults, **name_memory(group, {"memory": self.defaults["memory"]}), **group})
+
+    def rebind(self, model: nn.Module) -> list[str]:
+        """Follow a model that has grown; return the names of the layers that are others now.
+
+        A layer whose parameters the model holds no more is found by its name. It may have more rows, the first of
+        which are those of before: what is remembered is of these, and the new ones are free. In front of an optimizer,
+        which must know the new parameters already, parameters that came into it since `attach` become layers too.
+        A ValueError, and nothing changed, for a layer that is gone or has other shapes.
+        """
+        grown = find_growth(self.layers, model)
+        if grown and self.granularity == "global":
+            raise ValueError('rebind() follows layers one by one; it needs granularity="layer", got "global"')
+        attachment = self._attachment
+        added = [] if attachment is None else self._find_added(attachment, model, grown)
+        if attachment is not None:
+            check_optimizer([(layer.name, parameters) for layer, parameters in grown.items()], attachment.optimizer)
+        self._close_path()
+        for layer, parameters in grown.items():
+            grow_layer(layer, parameters)
+            layer.options["params"] = list(parameters)
+        for group in added:
+            self.add_param_group(group)
+        self.drop_path()
+        return [layer.name for layer in grown] + [group["name"] for group in added]
+
+    def _find_added(
+        self, attachment: Attachment, model: nn.Module, grown: Mapping[Layer, list[Tensor]]
+    ) -> list[dict[str, Any]]:
+        """Return groups of the model's parameters that came into the optimizer since the gate stands in front of it."""
+        replacing = {parameter for parameters in grown.values() for parameter in parameters}
+        ungated = {p for p in find_ungated(self.layers, attachment.members) if p not in replacing}
+        new = ungated - attachment.free
+        groups = ({**group, "params": [p for p in group["params"] if p in new]} for group in layer_groups(model))
+        return [group for group in groups if group["params"]]
+
+    def make_room(self, directions: int) -> None:
+        """Let every layer hold exactly this many directions more than it holds now, whatever its `capacity` said."""
+        check_count("directions", directions)
+        if self.memory_plan is not None:
+            raise ValueError("`memory_budget` limits what a gate holds; make_room() needs a gate without one")
+        for layer in self.layers:
+            layer.memory.set_capacity(len(layer.memory) + directions)
+
+    def set_axes(self, axes: Mapping[str, Tensor]) -> None:
+        """Let layers, by name, remember these axes of their inputs, of equal importance, in place of those they hold.
+
+        One axis per row, orthonormal; the entries are those of a row of the weight, then the one of the bias.
+        """
+        for name in axes:
+            check_choice("axes", name, tuple(layer.name for layer in self.layers))
+        spaces = {layer: [copy(space) for space in layer.spaces] for layer in self.layers if layer.name in axes}
+        for layer, found in spaces.items():
+            found[0].set_axes(axes[layer.name])
+        self._close_path()
+        for layer, found in spaces.items():
+            layer.set_spaces(found)

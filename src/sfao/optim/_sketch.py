@@ -1,0 +1,63 @@
+"""A sketch of a layer's weights: a few numbers by which a memory that is loaded knows the weights that it is of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfao.optim.layers import Layer
+
+#: Numbers of a sketch, and entries of a parameter that it looks at.
+NUMBERS, ENTRIES = 16, 2**16
+#: Weights further than this from those that were saved, relative to their length, are others.
+FAR = 0.5
+
+
+def sketch(layer: Layer) -> list[float]:
+    """Return sums of entries with random signs: the distance of two sketches is about that of the weights."""
+    total = torch.zeros(NUMBERS, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in layer.parameters:
+        entries = _look_at_some(parameter)
+        signs = torch.randint(0, 2, (len(entries),), generator=generator, dtype=torch.float64) * 2 - 1
+        places = torch.randint(0, NUMBERS, (len(entries),), generator=generator)
+        total.index_add_(0, places, entries * signs)
+    return total.tolist()
+
+
+def find_strangers(layers: Sequence[Layer], saved: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the layers that remember something, but whose weights are far from those saved, with the distances.
+
+    None, if most of them are near: a memory is of a whole model.
+    """
+    gaps: dict[str, float] = {}
+    for layer in layers:
+        if layer.name in saved and (layer.remembers_inputs or len(layer.memory)):
+            before = torch.tensor(saved[layer.name], dtype=torch.float64)
+            size = max(float(before.norm()), torch.finfo(torch.float32).tiny)
+            gaps[layer.name] = float((torch.tensor(sketch(layer), dtype=torch.float64) - before).norm()) / size
+    far = {name: gap for name, gap in gaps.items() if not gap <= FAR}
+    return far if 2 * len(far) > len(gaps) else {}
+
+
+def check_sketches(layers: Sequence[Layer], saved: Mapping[str, Sequence[float]]) -> None:
+    """Raise a RuntimeError if the weights of these layers are not those that their memories were saved with."""
+    far = find_strangers(layers, saved)
+    if far:
+        name, gap = next(iter(far.items()))
+        raise RuntimeError(
+            f"the memory that was loaded must be of these weights, but those of layer {name!r} are {gap:.0%} away from "
+            "those that it was saved with; load its weights, or call trust_memory()"
+        )
+
+
+def read_sketches(state: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the sketches in the states of layers; those from before there were any have none."""
+    return {name: [float(number) for number in of["sketch"]] for name, of in state.items() if "sketch" in of}
+
+
+def _look_at_some(parameter: Tensor) -> Tensor:
+    flat = parameter.detach().flatten()
+    step = max(1, -(-len(flat) // ENTRIES))
+    return flat[::step].double().cpu()
