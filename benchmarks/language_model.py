@@ -2,11 +2,11 @@
 
 python benchmarks/language_model.py [--seeds 3] [--task-steps 200] [--only NAME...]
 
-The model is a Llama of two layers. It is pretrained here on lines such as `F g a d b = k c m a`: a marker, letters, and
-the letters in the cipher of the marker, eight ciphers in all. Each task is the cipher of a marker that the model has
-never seen, so the tasks contradict each other in everything but the marker. One LoRA adapter learns them one after the
-other, on a frozen base. Nothing is downloaded; needs transformers and peft (`make test-company` installs them). One seed
-takes about three minutes on one core.
+The model is a Llama of two layers. It is pretrained here on lines such as `F g a d b = k c m a`: a marker, letters,
+and the letters in the cipher of the marker, eight ciphers in all. Each task is the cipher of a marker that the model
+has never seen, so the tasks contradict each other in everything but the marker. One LoRA adapter learns them one
+after the other, on a frozen base. Nothing is downloaded; needs transformers and peft (`make test-company` installs
+them). One seed takes about three minutes on a core of its own.
 """
 
 import argparse
@@ -156,7 +156,7 @@ class OrthogonalSubspaces(Alone):
     As peft's page has it, with more of the directions kept for every task.
     """
 
-    SHARES = (0.3, 0.5, 0.7)
+    SHARES = (0.5, 0.7, 0.9)
 
     def __init__(self) -> None:
         self.tasks = 0
@@ -173,7 +173,7 @@ class OrthogonalSubspaces(Alone):
 
 METHODS: dict[str, Callable[[], Alone]] = {
     "AdamW": Alone,
-    "EWC": lambda: ElasticWeights(1e4),
+    "EWC": lambda: ElasticWeights(1e6),
     "OSF": OrthogonalSubspaces,
     "gate": lambda: Gated({}),
     "gate, keep=0.05": lambda: Gated({"keep": 0.05}),
@@ -228,14 +228,16 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, list[Result]] = {name: [] for name in arguments.only}
-    for seed in range(arguments.seeds):
+    # Settings were chosen on seeds 0 and 100.
+    for seed in range(1, 1 + arguments.seeds):
         generator = torch.Generator().manual_seed(seed)
         ciphers, base = Ciphers.draw(generator), make_model(seed)
         pretrain(base, ciphers, generator)
         print(f"seed {seed}: pretrained, {measure(base, ciphers.write_known(512, generator)):.2f} of the letters right")
         for name in arguments.only:
             results[name].append(run(METHODS[name](), base, ciphers, arguments.task_steps, seed))
-    print(f"{'method':18} {'average':13}  {'after all three':17}  learnt   known   time")
+            print(describe(name, results[name][-1:]), flush=True)
+    print(f"\n{'method':18} {'average':13}  {'after all three':17}  learnt   known   time")
     for name, found in results.items():
         print(describe(name, found))
 

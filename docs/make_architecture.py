@@ -36,6 +36,7 @@ ROOMS = {
     "methods": Room("one file per method", ("optim", "streams", "models"), (1, 4)),
     "metrics": Room("from the accuracy matrix", (), (2.5, 4)),
     "sfao": Room("the public names", ("optim",), (0, 4)),
+    "integrations": Room("in the loops of other libraries", ("sfao",), (0, 3)),
     "optim": Room("SFAO, Gate, layer_groups", ("gating",), (0, 5)),
     "streams": Room("data sets cut into tasks", ("data",), (1, 5)),
     "models": Room("mlp, cnn, wide_resnet", ("checks",), (2.5, 6)),

@@ -56,7 +56,9 @@ def learn(stream, plugins):
     model.eval()
     accuracies = []
     for experience in stream.train_stream:
-        images, digits = (torch.stack(list(map(torch.as_tensor, part))) for part in zip(*experience.dataset, strict=True))
+        images, digits = (
+            torch.stack(list(map(torch.as_tensor, part))) for part in zip(*experience.dataset, strict=True)
+        )
         accuracies.append(float((model(images).argmax(1) == digits).float().mean()))
     return accuracies
 

@@ -21,7 +21,9 @@ def make_task(step):
 def make_model():
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY + 8, max_position_embeddings=16, use_cache=False, **sizes))
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=VOCABULARY + 8, max_position_embeddings=16, use_cache=False, **sizes)
+    )
 
 
 def measure(model, task):

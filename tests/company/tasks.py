@@ -48,7 +48,9 @@ def measure_memory_gap(one: dict[str, object], other: dict[str, object]) -> floa
         return float((one.double() - other.double()).abs().max()) if one.numel() else 0.0
     if isinstance(one, dict):
         keys_agree = isinstance(other, dict) and one.keys() == other.keys()
-        return max((measure_memory_gap(one[key], other[key]) for key in one), default=0.0) if keys_agree else float("inf")
+        return (
+            max((measure_memory_gap(one[key], other[key]) for key in one), default=0.0) if keys_agree else float("inf")
+        )
     if isinstance(one, (list, tuple)):
         if not isinstance(other, (list, tuple)) or len(one) != len(other):
             return float("inf")

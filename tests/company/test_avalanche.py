@@ -142,6 +142,6 @@ def test_the_gate_of_another_model_is_refused():
     plugin = SFAOPlugin(sfao.Gate(sfao.layer_groups(nn.Linear(3, 2))))
     model = make_network()
     strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError, match="`model` must hold the gated layers") as raised:
         learn(make_benchmark(make_tasks(1)), strategy)
     assert len(str(raised.value).splitlines()) == 1

@@ -5,8 +5,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sfao.integrations.gates import check_one_source, place_gate
 from sfao.integrations._library import explain_missing
+from sfao.integrations.gates import check_one_source, place_gate, remember_task
+from sfao.optim._consolidation.objectives import Objective
 from sfao.optim.gate import Gate
 
 try:
@@ -47,13 +48,8 @@ class SFAOPlugin(SupervisedPlugin):
         if not getattr(experience, "is_last_subexp", True):
             return
         whole = getattr(experience, "origin_experience", experience)
-        consolidate = getattr(strategy.optimizer, "consolidate", self.gate.consolidate)
-        consolidate(
-            strategy.model,
-            make_loader(whole.dataset, strategy.train_mb_size),
-            objective=make_objective(strategy),
-            limit=self._limit,
-        )
+        loader = make_loader(whole.dataset, strategy.train_mb_size)
+        remember_task(strategy.optimizer, strategy.model, loader, make_objective(strategy), self._limit)
 
 
 def make_loader(dataset: Any, batch_size: int) -> DataLoader[Any]:
@@ -61,7 +57,7 @@ def make_loader(dataset: Any, batch_size: int) -> DataLoader[Any]:
     return DataLoader(dataset, batch_size=batch_size, collate_fn=getattr(dataset, "collate_fn", None))
 
 
-def make_objective(strategy: Any) -> Any:
+def make_objective(strategy: Any) -> Objective:
     """Return the loss of a strategy as an objective, with task labels for models that take them."""
 
     def measure_loss(model: nn.Module, batch: Any) -> Tensor:

@@ -1,12 +1,13 @@
 """The gate in front of an optimizer: found, made, or carried over from the optimizer of the task before."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
 from sfao.optim._attachment import Attachment
+from sfao.optim._consolidation.objectives import Objective
 from sfao.optim.gate import Gate
 from sfao.optim.layers import layer_groups
 from sfao.optim.sfao import SFAO
@@ -28,10 +29,23 @@ def find_gate(optimizer: Any) -> Gate | None:
     return next((owner._gate for owner in owners if isinstance(owner, Attachment)), None)
 
 
+def remember_task(
+    optimizer: Any, model: nn.Module, batches: Iterable[object], objective: Objective, limit: int | None
+) -> None:
+    """Let the gate of an optimizer remember a task that has been trained; SFAO starts its momentum anew, too."""
+    inner = unwrap(optimizer)
+    keeper = inner if isinstance(inner, SFAO) else find_gate(inner)
+    if keeper is None:
+        raise ValueError("a task can be remembered by an optimizer with a gate, but this one has lost its own")
+    keeper.consolidate(model, batches, objective=objective, limit=limit)
+
+
 def check_one_source(gate: Gate | None, options: Mapping[str, Any]) -> None:
     """Raise a ValueError where both a gate and options of a new one are given."""
     if gate is not None and options:
-        raise ValueError(f"options are for a new gate, but `gate` is given too, got {', '.join(options)}; leave one out")
+        raise ValueError(
+            f"options are for a new gate, but `gate` is given too, got {', '.join(options)}; leave one out"
+        )
 
 
 def select_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -1,23 +1,22 @@
 """Lightning: a callback that gates every `fit`, remembers its task, and goes on with the next."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
-from sfao.integrations.gates import check_one_source, place_gate
 from sfao.integrations._library import explain_missing
+from sfao.integrations.gates import check_one_source, place_gate, remember_task
+from sfao.optim._attachment import STATE_KEY
+from sfao.optim._consolidation.objectives import Objective
 from sfao.optim.gate import Gate
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
     raise explain_missing(error, "lightning", "lightning") from None
-
-#: Where a strategy that saves optimizers in its own way would lose it, a checkpoint has the state of the gate here.
-CHECKPOINT_KEY = "sfao_gate"
 
 
 class GateCallback(Callback):
@@ -45,7 +44,7 @@ class GateCallback(Callback):
         self,
         gate: Gate | None = None,
         *,
-        objective: Callable[[nn.Module, Any], Tensor] | None = None,
+        objective: Objective | None = None,
         consolidate: bool = True,
         limit: int | None = None,
         **options: Any,
@@ -81,18 +80,18 @@ class GateCallback(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember the task that has been trained."""
         if self._consolidate and self.gate is not None and not trainer.fast_dev_run:
-            consolidate = getattr(find_optimizer(trainer), "consolidate", self.gate.consolidate)
-            consolidate(pl_module, trainer.train_dataloader, objective=self._objective, limit=self._limit)
+            remember_task(find_optimizer(trainer), pl_module, trainer.train_dataloader, self._objective, self._limit)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the gate beside the optimizers, unless their own states have it."""
+        """Save the gate beside the optimizers, unless their own states have it: some strategies save no more of them
+        than they know."""
         states = checkpoint.get("optimizer_states", [])
         if self.gate is not None and not any(is_state_with_gate(state) for state in states):
-            checkpoint[CHECKPOINT_KEY] = self.gate.state_dict()
+            checkpoint[STATE_KEY] = self.gate.state_dict()
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep the state of the gate until there is one to load it."""
-        self._loaded = checkpoint.get(CHECKPOINT_KEY)
+        self._loaded = checkpoint.get(STATE_KEY)
 
 
 def find_optimizer(trainer: Trainer) -> Optimizer:
@@ -105,7 +104,7 @@ def find_optimizer(trainer: Trainer) -> Optimizer:
 
 def is_state_with_gate(state: Mapping[str, Any]) -> bool:
     """Tell whether the saved state of an optimizer has that of its gate."""
-    return "sfao_gate" in state or "gate" in state
+    return STATE_KEY in state or "gate" in state
 
 
 def measure_training_loss(module: LightningModule, batch: Any) -> Tensor:

@@ -26,7 +26,7 @@ DIGEST_ENTRIES = 4096
 
 
 def adapter_groups(model: PeftModel) -> list[dict[str, Any]]:
-    """Return one named param group for each trainable layer of a peft model: its active adapters, and nothing frozen."""
+    """Return one named param group for each trainable layer of a peft model: its active adapters, nothing frozen."""
     if not isinstance(model, PeftModel):
         raise ValueError(f"`model` must be a peft model, got {type(model).__name__}; get_peft_model(...) makes one")
     groups = layer_groups(model)
@@ -60,7 +60,8 @@ def create_sfao_optimizer(
     """
     check_one_source(gate, gate_options or {})
     groups = adapter_groups(model)
-    optimizer = optimizer_cls([parameter for group in groups for parameter in group["params"]], lr=lr, **kwargs)
+    adapters = [parameter for group in groups for parameter in group["params"]]
+    optimizer = optimizer_cls(adapters, **{**kwargs, "lr": lr})
     if gate is None:
         Gate(groups, **(gate_options or {})).attach(optimizer)
     else:

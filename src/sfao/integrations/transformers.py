@@ -1,13 +1,14 @@
 """transformers: an optimizer with a gate for its Trainer, and a callback that remembers what has been trained."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from sfao.integrations.gates import check_one_source, find_gate, place_gate
 from sfao.integrations._library import explain_missing
+from sfao.integrations.gates import check_one_source, find_gate, place_gate, remember_task
+from sfao.optim._consolidation.objectives import Objective
 from sfao.optim.gate import Gate
 
 try:
@@ -41,12 +42,12 @@ class GateCallback(TrainerCallback):
     """Remembers a task at the end of its training, by the gate in front of the Trainer's optimizer.
 
     Args:
-        objective: called as ``objective(model, batch)``, see :meth:`sfao.Gate.consolidate`; by default the loss that the
-            model returns.
+        objective: called as ``objective(model, batch)``, see :meth:`sfao.Gate.consolidate`; by default the loss that
+            the model returns.
         limit: how many examples or gradients to take at most.
     """
 
-    def __init__(self, *, objective: Callable[[nn.Module, Any], Tensor] | None = None, limit: int | None = None) -> None:
+    def __init__(self, *, objective: Objective | None = None, limit: int | None = None) -> None:
         self.gate: Gate | None = None
         self._objective = objective or measure_model_loss
         self._limit = limit
@@ -65,9 +66,8 @@ class GateCallback(TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Remember the task that has been trained."""
         if self.gate is not None:
-            self.gate.consolidate(
-                given["model"], given["train_dataloader"], objective=self._objective, limit=self._limit
-            )
+            batches = given["train_dataloader"]
+            remember_task(given["optimizer"], given["model"], batches, self._objective, self._limit)
 
 
 def measure_model_loss(model: nn.Module, batch: Any) -> Tensor:
