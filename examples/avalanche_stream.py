@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 from sfao.integrations.avalanche import SFAOPlugin
 
 warnings.filterwarnings("ignore", module="avalanche")
+torch.set_num_threads(1)  # small tensors gain nothing from more
 
 
 class Network(nn.Module):

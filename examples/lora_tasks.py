@@ -8,6 +8,7 @@ from sfao.integrations.gates import find_gate
 from sfao.integrations.peft import create_sfao_optimizer
 
 VOCABULARY = 24
+torch.set_num_threads(1)  # small tensors gain nothing from more
 
 
 def make_batches(step):
