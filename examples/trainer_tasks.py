@@ -3,6 +3,7 @@
 import tempfile
 
 import torch
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from sfao.integrations.gates import find_gate
@@ -38,7 +39,7 @@ tasks = [make_task(step) for step in (1, 5, 7)]
 with tempfile.TemporaryDirectory() as folder:
     args = TrainingArguments(
         folder,
-        num_train_epochs=4,
+        num_train_epochs=8,
         per_device_train_batch_size=8,
         learning_rate=5e-3,
         use_cpu=True,
@@ -48,9 +49,14 @@ with tempfile.TemporaryDirectory() as folder:
         logging_strategy="no",
     )
     model, gate = make_model(), None
+    for module in model.modules():  # embeddings and norms, which no gate can hold still, stay as they are
+        if not isinstance(module, nn.Linear):
+            for parameter in module.parameters(recurse=False):
+                parameter.requires_grad_(False)
     for task in tasks:
+        options = {"keep": 0.25} if gate is None else {}
         # A new AdamW for every task, as the Trainer makes it; the gate goes from one to the next.
-        optimizer = create_gated_optimizer(model, args, gate, **({} if gate else {"keep": 0.05}))
+        optimizer = create_gated_optimizer(model, args, gate, **options)
         trainer = Trainer(model, args, train_dataset=task, optimizers=(optimizer, None), callbacks=[GateCallback()])
         trainer.train()
         gate = find_gate(optimizer)
