@@ -29,7 +29,7 @@ tests: $(INSTALLED)
 # The integrations beside the real libraries (Lightning, transformers, peft, accelerate, Avalanche, loggers), in an
 # environment of its own. `make test` needs none of them.
 test-company: $(COMPANY_INSTALLED)
-	$(COMPANY)/bin/pytest tests/company
+	$(COMPANY)/bin/pytest -n auto tests/company
 
 # The documentation, as a site in site/ that fetches nothing from a network. Open site/index.html, or serve the folder
 # (`python3 -m http.server --directory site`): browsers allow the search on served pages only.

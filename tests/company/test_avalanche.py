@@ -98,6 +98,15 @@ def test_a_head_that_grows_is_followed():
     assert plugin.gate.counts["head.classifier"]["project"] > 0
 
 
+def test_sfao_follows_a_head_that_grows():
+    model = Growing()
+    optimizer = sfao.SFAO(sfao.layer_groups(model), lr=0.05, momentum=0.5)
+    learn(make_benchmark(make_class_stream()), make_strategy(model, optimizer, [SFAOPlugin()]))
+    gated = {parameter for layer in optimizer.gate.layers for parameter in layer.parameters}
+    assert gated == set(model.parameters())
+    assert optimizer.counts["head.classifier"]["project"] > 0
+
+
 class Labelled(MultiTaskModule):
     """A network with one head per task label."""
 
