@@ -43,7 +43,7 @@ def test_files_that_are_linked_are_there(page):
 
 
 def test_the_pages_that_say_so_are_run():
-    assert [page.name for page in RUNNABLE] == ["index.md", "integrations.md", "options.md"]
+    assert [page.name for page in RUNNABLE] == ["index.md", "integrations.md", "loops.md", "options.md"]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)

@@ -70,8 +70,15 @@ def test_a_gradient_of_zero_is_no_accident():
 
 
 def test_the_share_falls_with_tasks_and_with_drift():
-    shares = choose_shares(column(0.6, 0.6, 0.6, 0.6), column(1, 4, 1, 1), column(0, 0, 0.1, 0.2), column(*[0.1] * 4))
+    nowhere, keep, tolerance = column(*[1 / 16] * 4), column(*[0.6] * 4), column(*[0.1] * 4)
+    shares = choose_shares(keep, column(1, 4, 1, 1), nowhere, column(0, 0, 0.1, 0.2), tolerance)
     torch.testing.assert_close(shares, column(0.6, 0.6**2, 0.6**2, 0.6**5))
+
+
+def test_the_share_falls_on_the_way():
+    keep, once, still, tolerance = column(*[0.6] * 3), column(1, 1, 1), column(0, 0, 0), column(1, 1, 1)
+    shares = choose_shares(keep, once, column(0, 1, 16), still, tolerance)
+    torch.testing.assert_close(shares, column(0.6**0.7, 0.6**1.3, 0.6**1.9))
 
 
 @pytest.mark.parametrize(

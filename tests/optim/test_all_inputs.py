@@ -32,7 +32,8 @@ def gather(model: nn.Module, x: Tensor) -> dict[Tensor, InputMoments]:
         if isinstance(module, nn.Linear | nn.Conv2d)
     }
     examples = [(one, torch.zeros(1)) for one in x.split(1)]
-    found, others = gather_inputs(model, examples, weights, torch.Generator(), AllInputMoments)
+    seen = gather_inputs(model, examples, weights, torch.Generator(), AllInputMoments)
+    found, others = seen.moments, seen.others
     assert not others
     return found
 
@@ -76,10 +77,10 @@ def test_none_is_left_out_and_nothing_is_drawn(monkeypatch):
     examples = [(one, torch.zeros(1)) for one in x.split(1)]
     generator = torch.Generator()
     before = generator.get_state()
-    found, _ = gather_inputs(layer, examples, {layer.weight: True}, generator, AllInputMoments)
+    found = gather_inputs(layer, examples, {layer.weight: True}, generator, AllInputMoments).moments
     assert torch.equal(generator.get_state(), before)
     assert torch.allclose(find_moment(found[layer.weight], 19), rows.T @ rows / 5)
-    some, _ = gather_inputs(layer, examples, {layer.weight: True}, generator)
+    some = gather_inputs(layer, examples, {layer.weight: True}, generator).moments
     assert not torch.allclose(find_moment(some[layer.weight], 19), rows.T @ rows / 5)
 
 

@@ -54,9 +54,9 @@ def test_a_head_that_grows_is_followed(memory):
     fresh.load_state_dict(optimizer.state_dict())
 
 
-def test_new_rows_are_free_of_directions():
+@pytest.mark.parametrize("options", [{"accept_above": 1.0, "discard_below": -1.0}, {"keep": 0.0, "restore": 1.0}])
+def test_new_rows_are_free(options):
     model = network()
-    options = {"accept_above": 1.0, "discard_below": -1.0}
     optimizer = trained(model, SFAO(layer_groups(model), lr=0.1, **options), 1)
     grow(model)
     optimizer.rebind(model)

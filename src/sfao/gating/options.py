@@ -83,7 +83,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 #: Options of the whole gate, which no group can override.
-GATE_WIDE = ("granularity", "seed", "memory_budget")
+GATE_WIDE = ("granularity", "seed", "memory_budget", "process_group", "sync")
 #: Options that are fixed once a layer has its memory; the others can be changed while training.
 FIXED = ("memory", "capacity", "storage", "rank", "memory_dtype", "rule")
 

@@ -14,16 +14,20 @@ from torch import Tensor
 HARDEST, SOFTEST = -7.0, 16.0
 #: r is bracketed by so many candidates, so many times; then interpolated, so that rounding moves it but little.
 CANDIDATES, ROUNDS = 16, 2
+#: The exponents of a share at the start of a way, and what is added where a layer has come as far as it is long.
+OUTSET, ON_THE_WAY = 0.7, 0.6
 #: Shares of which one is all of a gradient, but for rounding, and the other nothing.
 ALL, NOTHING = 1 - 1e-6, 1e-3
 
 
-def choose_shares(keep: Tensor, tasks: Tensor, drift: Tensor, tolerance: Tensor) -> Tensor:
-    """Return the shares of gradients' lengths to keep: less after more tasks, and less where a layer has drifted.
+def choose_shares(keep: Tensor, tasks: Tensor, path: Tensor, drift: Tensor, tolerance: Tensor) -> Tensor:
+    """Return the shares of gradients' lengths to keep: less after more tasks, on longer ways, and where outputs drift.
 
-    The first task remembered leaves `keep`, the t-th `keep ** sqrt(t)`; a drift as large as `tolerance` squares that.
+    The first task remembered leaves `keep` of a layer that has come a sixteenth of its own length, more before and less
+    after; the t-th `keep ** sqrt(t)`; a drift as large as `tolerance` squares that.
     """
-    return keep ** (tasks.sqrt() * (1 + (drift / tolerance).square()))
+    way = OUTSET + ON_THE_WAY * path.sqrt().sqrt()
+    return keep ** (tasks.sqrt() * (way + (drift / tolerance).square()))
 
 
 class Table(NamedTuple):

@@ -33,6 +33,9 @@ class Subspace:
         self.mean_moment = 0.0
         self.probes = torch.zeros(PROBES, layout.width)
         self.answers = torch.zeros(PROBES, layout.rows)
+        #: The rows of the weight, outputs of the layer, that past tasks depend on: the others are free.
+        self.used_rows = torch.zeros(layout.rows, dtype=torch.bool)
+        self.is_used_whole = False
         #: The order of the columns of each parameter: so many channels last, 0 for first.
         self.channels_last = [0] * len(layout.columns)
 
@@ -50,12 +53,14 @@ class Subspace:
         return sum(tensor.nbytes for tensor in self._tensors()) if self.tasks else 0
 
     def _tensors(self) -> list[Tensor]:
-        return [self.axes, self.moments, self.probes, self.answers]
+        return [self.axes, self.moments, self.probes, self.answers, self.used_rows]
 
-    def store(self, inputs: InputMoments, limit: int, weights: Sequence[Tensor | None]) -> None:
+    def store(
+        self, inputs: InputMoments, limit: int, weights: Sequence[Tensor | None], used_rows: Tensor | None = None
+    ) -> None:
         """Add the inputs of a task to those of the tasks before; keep at most `limit` axes.
 
-        `weights` are the layer's parameters, as matrices, after the task.
+        `weights` are the layer's parameters, as matrices, after the task; it used all outputs unless told.
         """
         self.arrange([0] * len(self.channels_last))
         moments, axes = inputs.find_axes(self.axes * self.moments.sqrt()[:, None])
@@ -66,7 +71,13 @@ class Subspace:
         self.tasks += 1
         if inputs.probes is not None:
             self.probes = self.probes + inputs.probes.to(device)
+        self._use_rows(used_rows)
         self.answers = self.answer(weights)
+
+    def _use_rows(self, used_rows: Tensor | None) -> None:
+        everything = torch.ones(self.layout.rows, dtype=torch.bool, device=self.axes.device)
+        self.used_rows = everything if used_rows is None else self.used_rows | used_rows.to(everything.device)
+        self.is_used_whole = bool(self.used_rows.all())
 
     def set_axes(self, axes: Tensor) -> None:
         """Remember these axes instead: orthonormal rows that all matter alike, without probes to measure a drift by."""
@@ -78,6 +89,7 @@ class Subspace:
         self.moments, self.mean_moment = axes.new_ones(len(axes), dtype=torch.float64), 1.0
         self.probes = axes.new_zeros(PROBES, self.layout.width, dtype=torch.float32)
         self.answers = axes.new_zeros(PROBES, self.layout.rows, dtype=torch.float32)
+        self._use_rows(None)
 
     @property
     def plain_axes(self) -> Tensor:
@@ -85,13 +97,18 @@ class Subspace:
         return self._reorder(self.axes, [0] * len(self.channels_last))
 
     def answer(self, weights: Sequence[Tensor | None]) -> Tensor:
-        """Return the outputs of the layer for the probes."""
+        """Return the outputs of the layer for the probes; 0 for those that are free."""
         parts = self.probes.split(self.layout.columns, 1)
         there = [(part, weight) for part, weight in zip(parts, weights, strict=True) if weight is not None]
-        return sum_products(there) if there else torch.zeros_like(self.answers)
+        if not there:
+            return torch.zeros_like(self.answers)
+        answers = sum_products(there)
+        return answers if self.is_used_whole else answers.mul_(self.used_rows)
 
     def to(self, device: torch.device) -> None:
-        self.axes, self.moments, self.probes, self.answers = (tensor.to(device) for tensor in self._tensors())
+        self.axes, self.moments, self.probes, self.answers, self.used_rows = (
+            tensor.to(device) for tensor in self._tensors()
+        )
 
     def arrange(self, channels_last: Sequence[int]) -> None:
         """Hold axes and probes in the order in which gradients lie in memory."""
@@ -102,10 +119,12 @@ class Subspace:
         self.channels_last = list(channels_last)
 
     def grow(self, layout: Layout) -> None:
-        """Be the space of a layer with more rows; the inputs of a layer are those of all its rows."""
+        """Be the space of a layer with more rows, which are free."""
         more = layout.rows - self.layout.rows
         self.layout = layout
         self.answers = pad(self.answers, (0, more))
+        self.used_rows = pad(self.used_rows, (0, more))
+        self.is_used_whole = bool(self.used_rows.all())
 
     def _reorder(self, held: Tensor, channels_last: Sequence[int]) -> Tensor:
         orders = zip(held.split(self.layout.columns, 1), self.channels_last, channels_last, strict=True)
@@ -123,6 +142,7 @@ class Subspace:
             "mean_moment": self.mean_moment,
             "probes": self._reorder(self.probes, plain).clone(),
             "answers": self.answers.clone(),
+            "used_rows": self.used_rows.clone(),
         }
 
     @staticmethod
@@ -132,9 +152,12 @@ class Subspace:
         space.tasks, space.mean_moment = int(state["tasks"]), float(state["mean_moment"])
         space.axes, space.moments = state["axes"].float(), state["moments"].double()
         space.probes, space.answers = state["probes"].float(), state["answers"].float()
+        # States from before rows were told apart: all of them.
+        space.used_rows = state.get("used_rows", torch.ones(layout.rows)).bool()
+        space.is_used_whole = bool(space.used_rows.all())
         count = len(space.moments)
         found = [tuple(tensor.shape) for tensor in space._tensors()]
-        expected = [(count, layout.width), (count,), (PROBES, layout.width), (PROBES, layout.rows)]
+        expected = [(count, layout.width), (count,), (PROBES, layout.width), (PROBES, layout.rows), (layout.rows,)]
         if found != expected:
             raise ValueError(f"an input space of shapes {found} where {expected} were expected")
         if space.tasks < 0 or not all(bool(torch.isfinite(tensor).all()) for tensor in space._tensors()):
@@ -155,4 +178,4 @@ def sum_products(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
 def count_bytes(layout: Layout, axes: int) -> int:
     """Return the bytes of a space with so many axes, or as many as the layer has inputs."""
     held = min(axes, layout.width)
-    return held * (4 * layout.width + 8) + 4 * PROBES * (layout.width + layout.rows)
+    return held * (4 * layout.width + 8) + 4 * PROBES * (layout.width + layout.rows) + layout.rows

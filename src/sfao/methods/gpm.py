@@ -99,7 +99,7 @@ class GPM(Method):
         self.optimizer.end_task()
         weights = {layer.parameters[0]: len(layer.parameters) == 2 for layer in self.layers.values()}
         examples = list(islice(_split(self.batches(task, generator)), self.options.examples))
-        found, _ = gather_inputs(self.model, examples, weights, generator, AllInputMoments)
+        found = gather_inputs(self.model, examples, weights, generator, AllInputMoments).moments
         self.optimizer.gate.set_axes(
             {
                 name: self._choose_axes(name, found[layer.parameters[0]], number)

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from typing import Any
 
@@ -12,7 +13,9 @@ from sfao.checks import check_choice, check_count
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, check_group_names
 from sfao.optim._attachment import Attachment, check_optimizer
+from sfao.optim._consolidation.store import store_gradient
 from sfao.optim._growth import find_growth, grow_layer
+from sfao.optim._host_path import find_finite_gradients
 from sfao.optim._membership import find_ungated
 from sfao.optim._planning import name_memory
 from sfao.optim.layers import Layer, as_groups, layer_groups
@@ -20,6 +23,10 @@ from sfao.optim.layers import Layer, as_groups, layer_groups
 
 class Changes:
     """Methods of a gate that change its layers or its memories from outside."""
+
+    #: The processes that train one model together, None for all; they are asked unless `sync` is False.
+    process_group: Any = None
+    sync: bool = True
 
     layers: list[Layer]
     param_groups: list[dict[str, Any]]
@@ -29,6 +36,9 @@ class Changes:
     _close_path: Callable[[], None]
     drop_path: Callable[[], None]
     defaults: dict[str, Any]
+    task: int
+    _exactly: Callable[[], AbstractContextManager[None]]
+    _check_options: Callable[[], None]
     add_group: Callable[[dict[str, Any]], None]
     _hooks: OrderedDict[int, Callable[[Any], object]]
 
@@ -43,6 +53,12 @@ class Changes:
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
         check_group_names(group, tuple(DEFAULTS))
         self.add_group({**self.defaults, **name_memory(group, {"memory": self.defaults["memory"]}), **group})
+
+    def detach(self) -> None:
+        """Leave the optimizer as it was before `attach`."""
+        if self._attachment is not None:
+            self._attachment.remove()
+            self._attachment = None
 
     def rebind(self, model: nn.Module) -> list[str]:
         """Follow a model that has grown; return the names of the layers that are others now.
@@ -77,6 +93,17 @@ class Changes:
         new = ungated - attachment.free
         groups = ({**group, "params": [p for p in group["params"] if p in new]} for group in layer_groups(model))
         return [group for group in groups if group["params"]]
+
+    def remember(self) -> int:
+        """Store the directions of the gradients that backward() left; return how many were stored."""
+        holders = [layer for layer in self.layers if "directions" in layer.memories]
+        if not holders:
+            raise ValueError("remember() stores gradients, but this gate has memory='subspace'; use consolidate()")
+        self._close_path()
+        with self._exactly():
+            self._check_options()
+            found = find_finite_gradients(holders)
+            return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
 
     def make_room(self, directions: int) -> None:
         """Let every layer hold exactly this many directions more than it holds now, whatever its `capacity` said."""

@@ -12,7 +12,8 @@ from sfao.gating.decision import COUNTED, DECISIONS, ZERO
 from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import NonFiniteGradient, PathHistory, Report, make_capture_error
 from sfao.optim._host_path import LayerGradient, as_matrices, in_memory_order, merge_decisions
-from sfao.optim._softening import SoftenedCounts, Softening
+from sfao.optim._softened_counts import SoftenedCounts
+from sfao.optim._softening import Softening
 from sfao.optim.layers import Layer
 
 #: Steps between looks at whether a gradient was not finite.

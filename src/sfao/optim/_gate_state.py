@@ -12,6 +12,7 @@ from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
 from sfao.gating.subspace import Subspace
 from sfao.optim._sketch import read_sketches, sketch
+from sfao.optim._travel import Travel
 from sfao.optim.layers import Layer, strip_saved_name
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class LayerState:
 
     memory: Memory
     spaces: list[Subspace]
+    travel: Travel
     counts: dict[str, int]
     rule_state: tuple[float, ...]
 
@@ -78,7 +80,7 @@ class Saves:
         if plan is not None and any(layer.memory.capacity != plan.capacity for layer in state.layers):
             self.memory_plan = None
         for layer, group, loaded in zip(self.layers, groups, state.layers, strict=False):
-            layer.adopt(group, loaded.memory, loaded.spaces, loaded.counts, loaded.rule_state)
+            layer.adopt(group, loaded.memory, loaded.spaces, loaded.travel, loaded.counts, loaded.rule_state)
 
     def trust_memory(self) -> None:
         """Take the weights as they are for those that a loaded memory is of, however far they are from these."""
@@ -133,6 +135,7 @@ def _write_layer(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
         "rule_state": list(layer.rule_state),
         "memory": layer.memory.state_dict(),
         "spaces": [space.state_dict() for space in layer.spaces],
+        "travel": layer.travel.state_dict(),
     }
 
 
@@ -151,10 +154,11 @@ def _read_layer(layer: Layer, saved: dict[str, Any]) -> LayerState:
     spaces = [
         Subspace.from_state_dict(space, layout, device) for space, layout in zip(saved_spaces, layouts, strict=True)
     ]
+    travel = Travel.from_state_dict(saved["travel"]) if "travel" in saved else Travel()
     rule_state = tuple(map(float, saved.get("rule_state", layer.rule.initial_state())))
     if len(rule_state) != len(layer.rule_state) or not all(map(isfinite, rule_state)):
         raise RuntimeError(
             f"`state_dict` must hold {len(layer.rule_state)} finite values of state of the rule in layer "
             f"{layer.name!r}, got {list(rule_state)}"
         )
-    return LayerState(memory, spaces, counts, rule_state)
+    return LayerState(memory, spaces, travel, counts, rule_state)

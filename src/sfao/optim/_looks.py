@@ -46,6 +46,11 @@ class Looks:
         return self._path.report().drifts
 
     @property
+    def paths(self) -> dict[str, float]:
+        """How long the way of each layer has been since it was last consolidated, in units of its own length then."""
+        return {layer.name: float(layer.travel.path) for layer in self.layers if layer.remembers_inputs}
+
+    @property
     def counts(self) -> dict[str, dict[str, int]]:
         """Decisions so far: {layer: {accept, project, discard, zero}}."""
         return self._path.counts()

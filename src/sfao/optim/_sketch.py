@@ -16,12 +16,12 @@ FAR = 0.5
 
 def sketch(layer: Layer) -> list[float]:
     """Return sums of entries with random signs: the distance of two sketches is about that of the weights."""
-    total = torch.zeros(NUMBERS, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(0)
+    total = torch.zeros(NUMBERS, dtype=torch.float64, device="cpu")
+    generator = torch.Generator("cpu").manual_seed(0)
     for parameter in layer.parameters:
         entries = _look_at_some(parameter)
-        signs = torch.randint(0, 2, (len(entries),), generator=generator, dtype=torch.float64) * 2 - 1
-        places = torch.randint(0, NUMBERS, (len(entries),), generator=generator)
+        signs = torch.randint(0, 2, (len(entries),), generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
+        places = torch.randint(0, NUMBERS, (len(entries),), generator=generator, device="cpu")
         total.index_add_(0, places, entries * signs)
     return total.tolist()
 
@@ -34,9 +34,10 @@ def find_strangers(layers: Sequence[Layer], saved: Mapping[str, Sequence[float]]
     gaps: dict[str, float] = {}
     for layer in layers:
         if layer.name in saved and (layer.remembers_inputs or len(layer.memory)):
-            before = torch.tensor(saved[layer.name], dtype=torch.float64)
+            before = torch.tensor(saved[layer.name], dtype=torch.float64, device="cpu")
             size = max(float(before.norm()), torch.finfo(torch.float32).tiny)
-            gaps[layer.name] = float((torch.tensor(sketch(layer), dtype=torch.float64) - before).norm()) / size
+            now = torch.tensor(sketch(layer), dtype=torch.float64, device="cpu")
+            gaps[layer.name] = float((now - before).norm()) / size
     far = {name: gap for name, gap in gaps.items() if not gap <= FAR}
     return far if 2 * len(far) > len(gaps) else {}
 

@@ -1,59 +1,19 @@
 """The soft projection of all layers that remember input spaces: nothing in it waits for a device."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from sfao.gating.decision import ACCEPTED, ZERO
-from sfao.gating.softness import ALL, NOTHING, choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
-from sfao.gating.subspace import Subspace, sum_products
-from sfao.optim._host_path import LARGE, SMALL, as_matrix, count_channels_last, in_memory_order
+from sfao.gating.softness import choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
+from sfao.optim._coordinates import Coordinates
+from sfao.optim._host_path import LARGE, SMALL, working_dtype
+from sfao.optim._soft_parts import SMALLEST_LENGTH, Part, Seen, answer, find_parts, look, remove, see
 from sfao.optim.layers import Layer
 
 #: The options that a softening is prepared for.
 PREPARED = ("keep", "tolerance", "restore")
-#: The least length of answers that a drift is measured by.
-SMALLEST_ANSWERS = torch.finfo(torch.float32).tiny ** 0.5
-
-
-class _Part:
-    """A matrix of a layer with an input space: its parameters by number, and the place of its axes in the tables."""
-
-    def __init__(self, space: Subspace, parameters: slice, axes: slice, dtype: torch.dtype) -> None:
-        self.space, self.parameters, self.axes = space, parameters, axes
-        #: The length of the answers that a drift is relative to.
-        self.size: Tensor = torch.linalg.vector_norm(space.answers, dtype=dtype).clamp_min(SMALLEST_ANSWERS)
-        self._cut = space.axes, self._split()
-
-    def arrange(self, tensors: Sequence[Tensor | None]) -> None:
-        """Hold the space in the order in which these tensors lie in memory."""
-        orders = [
-            held if tensor is None else count_channels_last(tensor)
-            for tensor, held in zip(tensors, self.space.channels_last, strict=True)
-        ]
-        self.space.arrange(orders)
-        if self._cut[0] is not self.space.axes:
-            self._cut = self.space.axes, self._split()
-
-    def _split(self) -> list[Tensor]:
-        return list(self.space.axes.split(self.space.layout.columns, 1))
-
-    @property
-    def cut_axes(self) -> list[Tensor]:
-        """The axes, cut into the columns of each parameter."""
-        return self._cut[1]
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The tensors of a part, as matrices, and their coordinates along the axes."""
-
-    part: _Part
-    tensors: list[Tensor | None]
-    matrices: list[Tensor | None]
-    coordinates: Tensor
 
 
 class Softening:
@@ -76,7 +36,7 @@ class Softening:
             torch.tensor([float(of_layer[name]) for of_layer in options], dtype=dtype, device=device)
             for name in PREPARED
         )
-        self._parts = [list(_find_parts(layer, device, dtype)) for layer in self.layers]
+        self._parts = [list(find_parts(layer, device, dtype)) for layer in self.layers]
         tasks = [max(part.space.tasks for part in parts) for parts in self._parts]
         self._tasks = torch.tensor(tasks, dtype=dtype, device=device)
         widest = max(part.axes.stop for parts in self._parts for part in parts)
@@ -87,13 +47,49 @@ class Softening:
         #: True if gradients are kept or projected whole: there is nothing to look for.
         self._is_hard = all(of_layer["keep"] in (0, 1) for of_layer in options)
         self._table = tabulate(self._importances)
-        self._energies = torch.zeros_like(self._importances)
-        #: The energies of each part, within the table of all.
-        self._rows = [[self._energies[n, part.axes] for part in parts] for n, parts in enumerate(self._parts)]
+        self._hold_coordinates(device)
         #: By layer, the numbers of the parameters that have no axes.
         self._others = [_find_others(layer, parts) for layer, parts in zip(self.layers, self._parts, strict=True)]
         self.drifts = torch.zeros_like(self._keep)
         self.shares = torch.ones_like(self._keep)
+        #: The lengths of what was softened last.
+        self.lengths = torch.zeros_like(self._keep)
+        self._follow_travels()
+
+    def _follow_travels(self) -> None:
+        """Take over how far the layers have come, and let them see how that goes on."""
+        sizes = self.measure_lengths(torch.Tensor.detach).tolist()
+        travels = [layer.travel for layer in self.layers]
+        sizes = [now if travel.size is None else travel.size for now, travel in zip(sizes, travels, strict=True)]
+        self._paths, self._paths_before, self._sizes = (
+            self._keep.new_tensor(values)
+            for values in ([float(of.path) for of in travels], [of.before for of in travels], sizes)
+        )
+        for number, (layer, size) in enumerate(zip(self.layers, sizes, strict=True)):
+            layer.travel = replace(layer.travel, path=self._paths[number], size=size)
+
+    def travel(self, lengths: Tensor) -> None:
+        """Note that each layer has taken a step of such a length."""
+        if self.layers:
+            self._paths.add_(lengths / self._sizes.clamp_min(SMALLEST_LENGTH))
+
+    def measure_lengths(self, read: Callable[[Tensor], Tensor | None]) -> Tensor:
+        """Return the length of what `read` returns for the parameters of each layer, without rows that are free."""
+        found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
+        seen = [see(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
+        return self._measure_squares(found, seen).sqrt_()
+
+    def _hold_coordinates(self, device: torch.device) -> None:
+        numbered = [(number, part) for number, parts in enumerate(self._parts) for part in parts]
+        self._coordinates = Coordinates(
+            [part.space.layout.rows if part.rows is None else len(part.rows) for _, part in numbered],
+            [(number, part.axes) for number, part in numbered],
+            (self._importances.shape[0], self._importances.shape[1]),
+            [working_dtype(self.layers[number].parameters[part.parameters][0]) for number, part in numbered],
+            device,
+        )
+        for (_, part), held in zip(numbered, self._coordinates.of_part, strict=True):
+            part.coordinates = held
 
     def serves(self) -> bool:
         """Tell whether spaces and options are those this was made for."""
@@ -101,7 +97,12 @@ class Softening:
 
     def _describe(self) -> list[object]:
         return [
-            (layer.space_version, layer.parameters[0].device, *(layer.options[name] for name in PREPARED))
+            (
+                layer.space_version,
+                layer.parameters[0].device,
+                layer.parameters[0].dtype,
+                *(layer.options[name] for name in PREPARED),
+            )
             for layer in self._all_layers
             if layer.parameters
         ]
@@ -111,31 +112,30 @@ class Softening:
         if not self.layers:
             return
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
-        seen = [self._look(number, tensors) for number, tensors in enumerate(found)]
-        self._energies.square_()
-        inside = self._energies.sum(1)
-        outside = (self._measure_squares(found) - inside).clamp_min_(0)
+        seen = [look(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
+        energies = self._coordinates.measure_energies(self._keep.dtype)
+        inside = energies.sum(1)
+        outside = (self._measure_squares(found, seen) - inside).clamp_min_(0)
         self._measure_drifts(seen)
         if self._is_hard:
             factors = keep_or_remove(self._importances, self._keep)
         else:
-            wanted = choose_shares(self._keep, self._tasks, self.drifts, self._tolerance)
-            factors = find_factors(self._energies, outside, self._importances, wanted, self._table)
-        left = outside + (self._energies * factors.square()).sum(1)
+            paths = torch.maximum(self._paths, self._paths_before)
+            wanted = choose_shares(self._keep, self._tasks, paths, self.drifts, self._tolerance)
+            factors = find_factors(energies, outside, self._importances, wanted, self._table)
+        left = outside + (energies * factors.square()).sum(1)
         total = outside + inside
         self.shares = torch.where(total > 0, (left / total).sqrt_(), 1.0)
         scales = choose_scales(self.shares, self._restore)
-        removed = (1 - factors).mul_(scales[:, None])
-        self._remove(found, seen, _Rows(removed), _Rows(scales))
+        self.lengths = left.sqrt_().mul_(scales)
+        self._coordinates.scale((1 - factors).mul_(scales[:, None]))
+        self._remove(found, seen, _Rows(scales))
 
-    def _remove(
-        self, found: list[list[Tensor | None]], seen: list[list[_Seen]], removed: "_Rows", scales: "_Rows"
-    ) -> None:
-        """Take these shares of their coordinates from all tensors, and scale what is left."""
+    def _remove(self, found: list[list[Tensor | None]], seen: list[list[Seen]], scales: "_Rows") -> None:
+        """Take what the coordinates say from all tensors, and scale what is left."""
         for number, tensors in enumerate(found):
             for one in seen[number]:
-                dtype = one.coordinates.dtype
-                _remove_(one, removed.read(number, dtype)[one.part.axes], scales.read(number, dtype))
+                remove(one, scales.read(number, one.part.coordinates.dtype))
             for index in self._others[number]:
                 tensor = tensors[index]
                 if tensor is not None:
@@ -146,20 +146,9 @@ class Softening:
         if self.layers:
             yield from zip(self.layers, self.shares.tolist(), self.drifts.tolist(), strict=True)
 
-    def _look(self, number: int, tensors: list[Tensor | None]) -> list[_Seen]:
-        """Measure the lengths of a layer's tensors along its axes."""
-        seen = []
-        for part, energies in zip(self._parts[number], self._rows[number], strict=True):
-            one = _look_at_part(part, tensors[part.parameters])
-            if one is None:
-                energies.zero_()
-            else:
-                torch.linalg.vector_norm(one.coordinates, dim=0, dtype=energies.dtype, out=energies)
-                seen.append(one)
-        return seen
-
-    def _measure_squares(self, found: list[list[Tensor | None]]) -> Tensor:
-        """Return the squared length of each layer's tensors."""
+    def _measure_squares(self, found: list[list[Tensor | None]], seen: list[list[Seen]]) -> Tensor:
+        """Return the squared length of each layer's tensors, without rows that are free."""
+        found = [_leave_free_rows_out(tensors, of_layer) for tensors, of_layer in zip(found, seen, strict=True)]
         nothing, dtype = self._keep.new_zeros(()), self._keep.dtype
         present = [tensor for tensors in found for tensor in tensors if tensor is not None]
         if nothing.device.type == "cpu":
@@ -169,13 +158,13 @@ class Softening:
         lengths = [[nothing if tensor is None else next(measured) for tensor in tensors] for tensors in found]
         return _tabulate(lengths, nothing).square_().sum(1)
 
-    def _measure_drifts(self, seen: list[list[_Seen]]) -> None:
+    def _measure_drifts(self, seen: list[list[Seen]]) -> None:
         """Measure the drift of each layer of which something was seen: that of the part that has drifted furthest."""
         nothing = self._keep.new_zeros(())
         parts = [(layer, one.part) for layer, of_layer in zip(self.layers, seen, strict=True) for one in of_layer]
         if not parts:
             return
-        moved = [_answer(part, layer.parameters[part.parameters]) for layer, part in parts]
+        moved = [answer(part, layer.parameters[part.parameters]) for layer, part in parts]
         torch._foreach_sub_(moved, [part.space.answers for _, part in parts])
         lengths = torch.stack(torch._foreach_norm(moved, 2, dtype=nothing.dtype))
         measured = iter((lengths / torch.stack([part.size for _, part in parts])).unbind())
@@ -196,52 +185,18 @@ class _Rows:
         return self._rows[dtype][number]
 
 
-class SoftenedCounts:
-    """Counts, on the device, gradients that directions accepted, or saw as zero, and softening did not leave whole."""
-
-    def __init__(self, codes: Tensor) -> None:
-        #: By layer: projected, and discarded because nothing was left, accepted ones and those that were seen as zero.
-        self._counts = torch.zeros(len(codes), 3, dtype=torch.int64, device=codes.device)
-        self._places: tuple[int, Tensor, Tensor] | None = None
-
-    def count(self, layers: Sequence[Layer], softening: Softening, codes: Tensor, sound: Tensor) -> None:
-        if self._places is None or self._places[0] != id(softening):
-            # Sent once: a graph that is captured later must not wait for the host.
-            pairs = [(number, layers.index(layer)) for number, layer in enumerate(softening.layers) if layer in layers]
-            table = torch.tensor(pairs, dtype=torch.int64, device=codes.device).reshape(-1, 2)
-            self._places = id(softening), table[:, 0].contiguous(), table[:, 1].contiguous()
-        _, chosen, numbers = self._places
-        shares = softening.shares[chosen]
-        is_gone = shares <= NOTHING
-        is_softened = (shares <= ALL) & (codes[numbers] == ACCEPTED) & sound
-        is_emptied = is_gone & (codes[numbers] == ZERO) & sound
-        outcome = torch.stack([is_softened & ~is_gone, is_softened & is_gone, is_emptied], 1)
-        self._counts.index_add_(0, numbers, outcome.to(self._counts.dtype))
-
-    def hand_over(self, layers: Sequence[Layer]) -> None:
-        for layer, (projected, discarded, emptied) in zip(layers, self._counts.tolist(), strict=True):
-            layer.counts["accept"] -= projected + discarded
-            layer.counts["zero"] -= emptied
-            layer.counts["project"] += projected
-            layer.counts["discard"] += discarded + emptied
-        self._counts.zero_()
-
-
-def _find_parts(layer: Layer, device: torch.device, dtype: torch.dtype) -> Iterator[_Part]:
-    first, start = 0, 0
-    for space in layer.spaces:
-        parameters = slice(first, first + len(space.layout.columns))
-        first = parameters.stop
-        if not space.is_empty:
-            space.to(device)
-            yield _Part(space, parameters, slice(start, start + len(space.axes)), dtype)
-            start += len(space.axes)
-
-
-def _find_others(layer: Layer, parts: Sequence[_Part]) -> list[int]:
+def _find_others(layer: Layer, parts: Sequence[Part]) -> list[int]:
     numbers = range(len(layer.parameters))
     covered = {number for part in parts for number in numbers[part.parameters]}
     return [number for number in numbers if number not in covered]
+
+
+def _leave_free_rows_out(tensors: list[Tensor | None], seen: Sequence[Seen]) -> list[Tensor | None]:
+    kept = list(tensors)
+    for one in seen:
+        if one.part.rows is not None:
+            kept[one.part.parameters] = one.matrices
+    return kept
 
 
 def _tabulate(rows: Sequence[Sequence[Tensor]], padding: Tensor) -> Tensor:
@@ -261,33 +216,3 @@ def _measure_length(tensor: Tensor, dtype: torch.dtype) -> Tensor:
             return length
     whole: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
     return whole
-
-
-def _look_at_part(part: _Part, tensors: list[Tensor | None]) -> _Seen | None:
-    part.arrange(tensors)
-    rows = part.space.layout.rows
-    matrices = [None if tensor is None else as_matrix(tensor, rows) for tensor in tensors]
-    there = [(m, along.to(m.dtype)) for m, along in zip(matrices, part.cut_axes, strict=True) if m is not None]
-    return _Seen(part, tensors, matrices, sum_products(there)) if there else None
-
-
-def _answer(part: _Part, parameters: Sequence[Tensor]) -> Tensor:
-    """Return what the layer answers to the probes now."""
-    space = part.space
-    weights = [
-        as_matrix(parameter.movedim(1, -1) if channels else parameter, space.layout.rows).float()
-        for parameter, channels in zip(parameters, space.channels_last, strict=True)
-    ]
-    return space.answer(weights)
-
-
-def _remove_(seen: _Seen, removed: Tensor, scale: Tensor) -> None:
-    """Take these shares of the coordinates from the tensors, and scale what is left."""
-    weighted = seen.coordinates.mul_(removed)
-    for tensor, matrix, along in zip(seen.tensors, seen.matrices, seen.part.cut_axes, strict=True):
-        if tensor is None or matrix is None:
-            continue
-        matrix.mul_(scale.to(matrix.dtype)).addmm_(weighted, along.to(matrix.dtype), alpha=-1)
-        if matrix.data_ptr() != tensor.data_ptr():
-            place = in_memory_order(tensor)
-            place.copy_(matrix.view(place.shape))

@@ -81,7 +81,7 @@ class Descent(Optimizer):
         """Return the parameters that have gradients, by their settings: those of many groups move in one pass."""
         alike: dict[DescentSettings, list[Tensor]] = {}
         for group in self.param_groups:
-            settings = DescentSettings(_read_rate(group["lr"]), *[group[name] for name in DESCENT_NAMES[1:]])
+            settings = DescentSettings(read_rate(group["lr"]), *[group[name] for name in DESCENT_NAMES[1:]])
             alike.setdefault(settings, []).extend(p for p in group["params"] if p.grad is not None)
         return {settings: parameters for settings, parameters in alike.items() if parameters}
 
@@ -163,7 +163,7 @@ def _add_decay(
     return list(torch._foreach_add(steps, torch._foreach_mul(parameters, _if_sound(sound, weight_decay, 0.0))))
 
 
-def _read_rate(rate: float | Tensor) -> float | Tensor:
+def read_rate(rate: float | Tensor) -> float | Tensor:
     """Return a number, or a tensor on a device, which stays there: a captured graph reads it at every replay."""
     return rate if isinstance(rate, Tensor) and rate.device.type != "cpu" else float(rate)
 

@@ -6,26 +6,28 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Self, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from sfao.checks import check_choice, check_names, check_seed
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
+from sfao.optim._agreement import DecisionCheck, store_together
 from sfao.optim._attachment import Attachment
 from sfao.optim._changes import Changes
 from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.objectives import Loss, Objective
-from sfao.optim._consolidation.store import store_gradient, store_memories
+from sfao.optim._consolidation.store import store_memories
 from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._gate_state import Saves
-from sfao.optim._host_path import HostPath, find_finite_gradients
+from sfao.optim._host_path import HostPath
 from sfao.optim._looks import Looks
 from sfao.optim._membership import check_members
 from sfao.optim._planning import check_new_group, check_same_options, plan_options
 from sfao.optim._precision import BACKENDS, EXACT, exact_products
+from sfao.optim._ranks import find_ranks
 from sfao.optim._sketch import check_sketches
 from sfao.optim._softening import Softening
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
@@ -48,6 +50,8 @@ class Gate(Looks, Changes, Saves):
         seed: of the generators that draw samples and evictions; torch's own are never used.
         memory_budget: how many bytes may be held (``"64MiB"``). Picks ``axes`` and, of directions, ``storage``,
             ``rank``, ``memory_dtype`` and, where they do not fit, fewer of them: see :attr:`memory_plan`.
+        process_group: ranks of torch.distributed that train one model: they consolidate together, each its own batches,
+            and end with one memory. By default all of them. ``sync=False`` if each trains a model of its own.
         options: see :class:`sfao.gating.options.GateOptions`.
     """
 
@@ -58,6 +62,8 @@ class Gate(Looks, Changes, Saves):
         granularity: str = "layer",
         seed: int = 0,
         memory_budget: str | int | None = None,
+        process_group: Any = None,
+        sync: bool = True,
         **options: Unpack[GateOptions],
     ) -> None:
         check_names(options, OPTION_NAMES, GATE_WIDE)
@@ -66,6 +72,7 @@ class Gate(Looks, Changes, Saves):
             raise ValueError("`params` must hold at least one parameter, got none")
         chosen, plan = plan_options(groups, memory_budget, options)
         self._set_up(granularity, seed, plan, chosen)
+        self.process_group, self.sync = process_group, sync
         for group in groups:
             check_group_names(group, OPTION_NAMES)
             self.add_group({**chosen, **group})
@@ -82,17 +89,16 @@ class Gate(Looks, Changes, Saves):
     def _set_up(self, granularity: str, seed: int, memory_plan: MemoryPlan | None, defaults: dict[str, Any]) -> None:
         check_choice("granularity", granularity, GRANULARITIES)
         check_seed(seed)
-        self.granularity = granularity
-        self.seed = seed
-        self.memory_plan = memory_plan
-        self.defaults = defaults
+        self.granularity, self.seed = granularity, seed
+        self.memory_plan, self.defaults = memory_plan, defaults
         self.task = 0
         self.layers: list[Layer] = []
         self.param_groups: list[dict[str, Any]] = []
         self._path: Path = HostPath(self.layers, PathHistory())
-        self._softening: Softening | None = None
+        self.softening: Softening | None = None
         self._attachment: Attachment | None = None
         self._checked: list[Tensor] = []
+        self._decision_check: DecisionCheck | None = None
         #: Sketches of the weights that a memory is of which was loaded, until these were seen.
         self._unseen: dict[str, list[float]] = {}
         self._hooks: OrderedDict[int, Callable[[Any], object]] = OrderedDict()
@@ -113,8 +119,8 @@ class Gate(Looks, Changes, Saves):
     @property
     def device(self) -> torch.device:
         """The device of the first parameter."""
-        device: torch.device = self.param_groups[0]["params"][0].device
-        return device
+        first: Tensor = self.param_groups[0]["params"][0]
+        return first.device
 
     def attach(self, optimizer: Optimizer) -> Self:
         """Gate every step() of this optimizer from now on; return the gate.
@@ -130,12 +136,6 @@ class Gate(Looks, Changes, Saves):
             )
         self._attachment = Attachment(self, optimizer)
         return self
-
-    def detach(self) -> None:
-        """Leave the optimizer as it was before `attach`."""
-        if self._attachment is not None:
-            self._attachment.remove()
-            self._attachment = None
 
     # -- Gating ----------------------------------------------------------------------------------------
 
@@ -156,7 +156,9 @@ class Gate(Looks, Changes, Saves):
             sound = self._path.step(None if self._attachment else self.find_softening())
             if self._interest:
                 self._look_at_update()
-            return sound
+        if self._decision_check is not None:
+            self._decision_check.count(self)
+        return sound
 
     def _check_layers(self) -> None:
         """Raise a RuntimeError if the layers' parameters are not those of the groups, or not those remembered."""
@@ -169,6 +171,10 @@ class Gate(Looks, Changes, Saves):
             if len(members) != len(known) or any(a is not b for a, b in zip(members, known, strict=True)):
                 check_members(self.layers, members, ())
                 self._checked = members
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        """Raise a RuntimeError if the memory was loaded beside other weights than it is of."""
         if self._unseen:
             check_sketches(self.layers, self._unseen)
             self._unseen = {}
@@ -177,15 +183,16 @@ class Gate(Looks, Changes, Saves):
         """Soften what an optimizer is about to add to each parameter, in place."""
         with self._exactly():
             softening.apply(updates.get)
+            softening.travel(softening.lengths)
             self._path.note(softening)
 
     def find_softening(self) -> Softening | None:
         """Return the softening by the input spaces that are remembered now, None where there are none."""
         if not any(layer.space_version for layer in self.layers):
             return None
-        if self._softening is None or not self._softening.serves():
-            self._softening = Softening(self.layers)
-        return self._softening
+        if self.softening is None or not self.softening.serves():
+            self.softening = Softening(self.layers)
+        return self.softening
 
     def _check_options(self) -> None:
         """Raise a ValueError if an option breaks its rule."""
@@ -198,28 +205,19 @@ class Gate(Looks, Changes, Saves):
 
     @contextmanager
     def _exactly(self) -> Iterator[None]:
-        """Leave autograd, and whatever would round the gate's own products: autocast, TF32."""
+        """Leave autograd, and what would round the gate's own products: autocast, and TF32 where they must be exact."""
         device = self.device.type
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
-            if not BACKENDS or any(backend.fp32_precision not in EXACT for backend in BACKENDS):
+            lowered = {backend.fp32_precision for backend in BACKENDS}.difference(EXACT)
+            may_round = lowered == {"tf32"} and all(layer.is_soft for layer in self.layers)
+            if not BACKENDS or (lowered and not may_round):
                 stack.enter_context(exact_products())
             yield
 
     # -- Storing ---------------------------------------------------------------------------------------
-
-    def remember(self) -> int:
-        """Store the directions of the gradients that backward() left; return how many were stored."""
-        holders = [layer for layer in self.layers if "directions" in layer.memories]
-        if not holders:
-            raise ValueError("remember() stores gradients, but this gate has memory='subspace'; use consolidate()")
-        self._close_path()
-        with self._exactly():
-            self._check_options()
-            found = find_finite_gradients(holders)
-            return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
 
     def consolidate(
         self,
@@ -251,17 +249,25 @@ class Gate(Looks, Changes, Saves):
                 batch, as many examples as the memory of directions can hold, and 600 for the subspace.
 
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
-        If anything fails, the memory too stays as it was.
+        If anything fails, the memory too stays as it was. Under torch.distributed, all ranks consolidate together.
         """
         request = Request(batches, loss, objective, target, per, limit)
-        request.check(self.layers)
-        self._check_options()
-        self._close_path()
-        stored = store_memories(self.layers, self.task, model, request, self._exactly)
+        is_alone = not self.sync or not distributed.is_available() or not distributed.is_initialized()
+        ranks = None if is_alone else find_ranks(self.process_group)
+        stored = self.store(model, request) if ranks is None else store_together(self, ranks, model, request)
+        self._decision_check = None if ranks is None else DecisionCheck(ranks)
         self.end_task()
         for hook in list(self._hooks.values()):
             hook(self)
         return stored
+
+    def store(self, model: nn.Module, request: Request, confirm: Callable[[], object] | None = None) -> int:
+        """Store what a request asks for, if `confirm`, called last, does not raise; return how much."""
+        request.check(self.layers)
+        self._check_options()
+        self._check_weights()
+        self._close_path()
+        return store_memories(self.layers, self.task, model, request, self._exactly, confirm)
 
     def end_task(self) -> None:
         """Mark a task boundary: directions stored from now on belong to the next task."""
@@ -285,7 +291,7 @@ class Gate(Looks, Changes, Saves):
         path = HostPath(self.layers, PathHistory(), report)
         alone: dict[str, Any] = {
             "_path": path,
-            "_softening": None,
+            "softening": None,
             "_attachment": None,
             "_checked": [],
             "_hooks": OrderedDict(),

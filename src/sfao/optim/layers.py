@@ -16,6 +16,7 @@ from sfao.gating.options import DEFAULTS, FIXED, check_options
 from sfao.gating.rules import RULES
 from sfao.gating.storage import Storage
 from sfao.gating.subspace import Subspace
+from sfao.optim._travel import Travel
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -129,6 +130,7 @@ class Layer:
         #: Directions of past gradients, and the spaces of past inputs, one for each block of the parameters.
         self.memory = Memory([], options["capacity"], generator)
         self.spaces: list[Subspace] = []
+        self.travel = Travel()
         #: Another number whenever the spaces are others.
         self.space_version = 0
         #: True once the user has been told that some of its parameters have no input space.
@@ -153,6 +155,11 @@ class Layer:
     @property
     def remembers_inputs(self) -> bool:
         return any(not space.is_empty for space in self.spaces)
+
+    @property
+    def is_soft(self) -> bool:
+        """True if what is kept along an axis is never nothing: products may then be rounded as the model's are."""
+        return self.memories == ("subspace",) and 0 < self.options["keep"] < 1
 
     def set_spaces(self, spaces: list[Subspace]) -> None:
         """Remember these input spaces from now on."""
@@ -180,11 +187,13 @@ class Layer:
         options: dict[str, Any],
         memory: Memory,
         spaces: list[Subspace],
+        travel: Travel,
         counts: dict[str, int],
         rule_state: tuple[float, ...],
     ) -> None:
         """Go on with another memory, as when a state is loaded."""
         self.set_spaces(spaces)
+        self.travel = travel
         self.options, self.memory, self.counts, self.rule_state = options, memory, dict(counts), rule_state
         self.memories = MEMORIES[options["memory"]]
         self.rule = RULES[options["rule"]]

@@ -23,6 +23,7 @@ from sfao.optim.descent import (
     Descent,
     check_descent,
     evaluate,
+    read_rate,
     refuse_arguments,
 )
 from sfao.optim.gate import OPTION_NAMES, Gate
@@ -47,9 +48,9 @@ class SFAO(Descent):
             added after the gate. The momentum of a task ends with it.
         momentum_form: ``"heavy_ball"``, torch's, or ``"ema"``, the paper's ``m <- momentum * m + (1 - momentum) * u``.
         decoupled_weight_decay: shrink the parameters by ``1 - lr * weight_decay``, as the paper does.
-        granularity, seed, memory_budget, options: see :class:`sfao.Gate`. The options can be given per
-            param group, as can the arguments before, but not ``foreach``, ``fused`` and ``differentiable``, which must
-            be left at torch's defaults.
+        granularity, seed, memory_budget, process_group, sync, options: see :class:`sfao.Gate`. The options can be given
+            per param group, as can the arguments before, but not ``foreach``, ``fused`` and ``differentiable``, which
+            must be left at torch's defaults.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class SFAO(Descent):
         granularity: str = "layer",
         seed: int = 0,
         memory_budget: str | int | None = None,
+        process_group: Any = None,
+        sync: bool = True,
         **options: Unpack[GateOptions],
     ) -> None:
         refuse_arguments({"foreach": foreach, "differentiable": differentiable, "fused": fused})
@@ -77,6 +80,7 @@ class SFAO(Descent):
         groups = as_groups(params)
         chosen, plan = plan_options(groups, memory_budget, options)
         self.gate = Gate.without_layers(granularity, seed, plan, chosen)
+        self.gate.process_group, self.gate.sync = process_group, sync
         super().__init__(
             groups,
             lr,
@@ -112,7 +116,21 @@ class SFAO(Descent):
         loss = evaluate(closure)
         sound = self.gate.apply()
         self.descend(sound)
+        self._note_travel(sound)
         return loss
+
+    def _note_travel(self, sound: Tensor | None) -> None:
+        """Note how far the step has taken the layers that remember their inputs; weight decay is not counted."""
+        softening = self.gate.softening
+        if softening is None or not softening.layers:
+            return
+        lengths = softening.lengths
+        if any(layer.options["momentum"] for layer in softening.layers):
+            lengths = softening.measure_lengths(lambda p: self.state.get(p, {}).get("momentum_buffer", p.grad))
+        rates = [read_rate(layer.options["lr"]) for layer in softening.layers]
+        are_alike = not any(isinstance(rate, Tensor) for rate in rates) and len(set(rates)) == 1
+        rate = rates[0] if are_alike else torch.stack([lengths.new_zeros(()) + rate for rate in rates])
+        softening.travel(lengths * rate if sound is None else torch.where(sound, lengths * rate, 0.0))
 
     # -- Memory ----------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfao.checks import check_count, nearest
-from sfao.optim._consolidation.objectives import Loss, Objective, OwnObjective, PairLoss, TrueLogit, call_model
+from sfao.optim._consolidation.objectives import Loss, Objective, OwnObjective, PairLoss, TrueLogit
 from sfao.optim._consolidation.trees import copy, count_examples, cut, describe, measure_size
 from sfao.optim.layers import Layer
 
@@ -35,63 +35,6 @@ def choose_unit(target: str, per: str | None) -> str:
     return UNITS[target] if per is None else per
 
 
-@dataclass(frozen=True)
-class Request:
-    """The arguments of `consolidate`."""
-
-    batches: Iterable[object]
-    loss: Loss | None
-    objective: Objective | None
-    target: str | None
-    per: str | None
-    limit: int | None
-
-    def check(self, layers: Sequence[Layer]) -> None:
-        """Raise a ValueError that names the first argument that breaks its rule, or has no effect on these layers."""
-        check_arguments(self.target or DEFAULT_TARGET, self.per, self.limit)
-        self._check_objective()
-        if any("directions" in layer.memories for layer in layers):
-            self.make_objective()
-            return
-        for name, value in (("target", self.target), ("per", self.per)):
-            if value is not None:
-                raise ValueError(f"`{name}` is of stored gradients, but this gate has memory='subspace', got {value!r}")
-
-    def _check_objective(self) -> None:
-        if self.objective is None:
-            return
-        if not callable(self.objective):
-            raise ValueError(f"`objective` must be a function of (model, batch), got {type(self.objective).__name__}")
-        for name, value in (("loss", self.loss), ("target", self.target)):
-            if value is not None:
-                raise ValueError(f"`objective` takes the place of `{name}`; give one of the two, got both")
-
-    def make_objective(self) -> Objective:
-        """Return the function of the model and a batch whose gradients are stored."""
-        if self.objective is not None:
-            return OwnObjective(self.objective)
-        if self.target == "logit":
-            return TrueLogit()
-        if self.loss is None:
-            raise ValueError('`loss` must be given for target="loss", got None; or give an `objective`')
-        return PairLoss(self.loss)
-
-    def make_forward(self) -> Callable[[Any, Any], object]:
-        """Return the function of the model and a batch in which the layers see their inputs."""
-        return call_model if self.objective is None else OwnObjective(self.objective)
-
-    def make_units(self, capacity: int, generator: torch.Generator) -> "Units":
-        """Return what a gradient each may be taken of."""
-        unit = choose_unit(self.target or DEFAULT_TARGET, self.per)
-        read = as_they_are if self.objective is not None else as_pairs
-        return make_units(self.batches, unit, self.limit, capacity, generator, read)
-
-    def sample(self, limit: int, generator: torch.Generator) -> list[Batch]:
-        """Return examples whose inputs are looked at, as batches of one where batches can be cut."""
-        read = as_they_are if self.objective is not None else as_inputs
-        return sample_examples(read(self.batches), self.limit or limit, generator)
-
-
 #: Yields batches that have been looked at.
 Reader = Callable[[Iterable[object]], Iterator[Batch]]
 
@@ -102,7 +45,7 @@ class Units:
 
     batches: Iterable[object]
     count: int | None
-    read: "Reader"
+    read: Reader
 
     def select(self, is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Batch]]:
         """Yield those that are wanted, with their numbers; each number is asked about once, in order.
@@ -126,7 +69,7 @@ def make_units(
         drawn = sample_examples(read(batches), limit or capacity, generator, must_cut=True)
         return Units(drawn, len(drawn), read)
     if limit is None:
-        return Units(batches, _count(batches), read)
+        return Units(batches, count_batches(batches), read)
     if isinstance(batches, Sequence):
         chosen = torch.randperm(len(batches), generator=generator, device="cpu")[:limit].sort().values
         return Units([batches[number] for number in chosen.tolist()], len(chosen), read)
@@ -179,7 +122,8 @@ def _put_back(batch: Batch, remaining: Iterator[Batch]) -> Iterator[Batch]:
     yield from remaining
 
 
-def _count(batches: Iterable[object]) -> int | None:
+def count_batches(batches: Iterable[object]) -> int | None:
+    """Return how many batches there are, None if nobody knows before the last has come."""
     try:
         return len(batches)  # type: ignore[arg-type]
     except TypeError:  # a generator, or a loader over a stream
@@ -218,3 +162,65 @@ def _read_pair(batch: object) -> tuple[Tensor, Tensor]:
     raise ValueError(
         f"`batches` must yield (inputs, targets) pairs of tensors, got {describe(batch)}; for others give `objective`"
     )
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `consolidate`."""
+
+    batches: Iterable[object]
+    loss: Loss | None
+    objective: Objective | None
+    target: str | None
+    per: str | None
+    limit: int | None
+    #: How examples and units are drawn: from these batches alone, or from those of all ranks.
+    draw_examples: Callable[..., list[Batch]] = sample_examples
+    draw_units: Callable[..., Units] = make_units
+
+    def check(self, layers: Sequence[Layer]) -> None:
+        """Raise a ValueError that names the first argument that breaks its rule, or has no effect on these layers."""
+        check_arguments(self.target or DEFAULT_TARGET, self.per, self.limit)
+        self._check_objective()
+        if any("directions" in layer.memories for layer in layers):
+            self.make_objective()
+            return
+        for name, value in (("target", self.target), ("per", self.per)):
+            if value is not None:
+                raise ValueError(f"`{name}` is of stored gradients, but this gate has memory='subspace', got {value!r}")
+
+    def _check_objective(self) -> None:
+        if self.objective is None:
+            return
+        if not callable(self.objective):
+            raise ValueError(f"`objective` must be a function of (model, batch), got {type(self.objective).__name__}")
+        for name, value in (("loss", self.loss), ("target", self.target)):
+            if value is not None:
+                raise ValueError(f"`objective` takes the place of `{name}`; give one of the two, got both")
+
+    def make_objective(self) -> Objective:
+        """Return the function of the model and a batch whose gradients are stored."""
+        if self.objective is not None:
+            return OwnObjective(self.objective)
+        if self.target == "logit":
+            return TrueLogit()
+        if self.loss is None:
+            raise ValueError('`loss` must be given for target="loss", got None; or give an `objective`')
+        return PairLoss(self.loss)
+
+    def make_forward(self) -> Objective | None:
+        """Return what is called with the model and a batch to show layers their inputs, None for the model alone."""
+        if self.objective is not None:
+            return OwnObjective(self.objective)
+        return None if self.loss is None else PairLoss(self.loss)
+
+    def make_units(self, capacity: int, generator: torch.Generator) -> Units:
+        """Return what a gradient each may be taken of."""
+        unit = choose_unit(self.target or DEFAULT_TARGET, self.per)
+        read = as_they_are if self.objective is not None else as_pairs
+        return self.draw_units(self.batches, unit, self.limit, capacity, generator, read)
+
+    def sample(self, limit: int, generator: torch.Generator) -> list[Batch]:
+        """Return examples whose inputs are looked at, as batches of one where batches can be cut."""
+        read = as_they_are if self.objective is not None else as_inputs if self.loss is None else as_pairs
+        return self.draw_examples(read(self.batches), self.limit or limit, generator)

@@ -34,6 +34,8 @@ def take_gradients(
     with eval_mode(model), torch.enable_grad():
         for batch in batches:
             value = objective(model, move(batch, device, dtype))
+            if value.ndim != 0:
+                raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
             found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
 

@@ -1,6 +1,7 @@
 """The inputs that the layers of a model see, caught where a weight is used, in whatever module or function that is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from sfao.gating.input_moments import InputMoments
 from sfao.optim._consolidation.gradients import eval_mode
-from sfao.optim._consolidation.objectives import call_model, find_dtype, unwrap
+from sfao.optim._consolidation.objectives import Objective, call_model, find_dtype, unwrap
 from sfao.optim._consolidation.trees import count_examples, join, measure_size, move, sign
 
 #: Examples whose inputs are gathered at the end of a task, unless told otherwise.
@@ -19,28 +20,43 @@ EXAMPLES = 600
 BATCH = 64
 
 
+@dataclass
+class SeenInputs:
+    """What some examples showed of the weights of a model."""
+
+    #: The moments of the inputs of each weight that was seen in a call that has them.
+    moments: dict[Tensor, InputMoments] = field(default_factory=dict)
+    #: The other uses of weights, by the name of the function.
+    others: dict[Tensor, str] = field(default_factory=dict)
+    #: For weights whose outputs go to the loss through no other weight: which of their rows it depends on.
+    used_rows: dict[Tensor, Tensor] = field(default_factory=dict)
+
+
 def gather_inputs(
     model: nn.Module,
     examples: Sequence[Any],
     weights: Mapping[Tensor, bool],
     generator: torch.Generator,
     kind: type[InputMoments] = InputMoments,
-    forward: Callable[[nn.Module, Any], object] = call_model,
-) -> tuple[dict[Tensor, InputMoments], dict[Tensor, str]]:
-    """Return the moments of the inputs of these weights, {weight: has a bias}, and the other uses of weights, by name.
+    objective: Objective | None = None,
+) -> SeenInputs:
+    """Return what these weights, {weight: has a bias}, see of the examples.
 
-    The model is in eval mode meanwhile, and no gradient is taken. `kind` says which of the inputs are looked at,
-    `forward(model, batch)` how a batch goes through the model.
+    The model is in eval mode meanwhile, and no gradient of it is taken. `kind` says which of the inputs are looked at;
+    with an `objective`, it is found out which outputs of the model it looks at.
     """
     plain = unwrap(model)  # inside a compiled model no call can be seen
     device, dtype = next(iter(weights)).device, find_dtype(plain)
     watch = _Watch(weights, sum(map(measure_size, examples)), generator, kind)
-    with eval_mode(plain), torch.no_grad():
+    with eval_mode(plain):
         for batch in _join(examples):
             watch.examples = measure_size(batch)
-            with watch:
-                forward(plain, move(batch, device, dtype))
-    return watch.found, watch.others
+            moved = move(batch, device, dtype)
+            with torch.set_grad_enabled(objective is not None), watch:
+                value = (objective or call_model)(plain, moved)
+            if value is not None:
+                watch.note_used_rows(value)
+    return watch.seen
 
 
 def _join(examples: Sequence[Any]) -> Iterable[Any]:
@@ -64,8 +80,9 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self._weights, self._total, self._generator, self._kind = weights, examples, generator, kind
         self.examples = 0
-        self.found: dict[Tensor, InputMoments] = {}
-        self.others: dict[Tensor, str] = {}
+        self.seen = SeenInputs()
+        #: What weights made of their inputs, cut off from how they made it, with the dimension of their rows.
+        self._results: list[tuple[Tensor, Tensor, int]] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -79,12 +96,27 @@ class _Watch(TorchFunctionMode):
                 self._see(seen, inputs, places)
         # A bias that is a layer of its own has no inputs.
         self._note_others(func, [argument for argument in (*args, *arguments.values()) if argument is not seen])
-        return func(*args, **arguments)
+        result = func(*args, **arguments)
+        if seen is not None and seen in self._weights and torch.is_grad_enabled():
+            result = result.detach().requires_grad_()
+            self._results.append((seen, result, -1 if func is functional.linear else 1 - seen.ndim))
+        return result
+
+    def note_used_rows(self, value: Tensor) -> None:
+        """Note which rows of weights this value of the loss depends on; weights further from it are left out."""
+        results, self._results = self._results, []
+        if not results or not value.requires_grad:
+            return
+        gradients = torch.autograd.grad(value.sum(), [result for _, result, _ in results], allow_unused=True)
+        for (weight, _, dim), gradient in zip(results, gradients, strict=True):
+            if gradient is not None:
+                used = gradient.movedim(dim, 0).flatten(1).any(1)
+                self.seen.used_rows[weight] = used | self.seen.used_rows.get(weight, used)
 
     def _see(self, weight: Tensor, inputs: Tensor, places: int) -> None:
         """Add inputs, numbered in the first `places` dimensions: all of them, or some drawn at random."""
         width, has_bias = inputs.shape[places:].numel(), self._weights[weight]
-        moments = self.found.setdefault(weight, self._kind(width + has_bias, has_bias, self._total))
+        moments = self.seen.moments.setdefault(weight, self._kind(width + has_bias, has_bias, self._total))
         count, room = inputs.shape[:places].numel(), moments.room(self.examples)
         if count > room:
             drawn = torch.randint(count, (room,), generator=self._generator, device="cpu").to(inputs.device)
@@ -98,7 +130,7 @@ class _Watch(TorchFunctionMode):
         for argument in arguments:
             for tensor in argument if isinstance(argument, (tuple, list)) else (argument,):
                 if isinstance(tensor, nn.Parameter) and tensor in self._weights:
-                    self.others.setdefault(tensor, func.__name__)
+                    self.seen.others.setdefault(tensor, func.__name__)
 
 
 def _read_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor, int]:

@@ -26,8 +26,9 @@ def find_spaces(
     if not examples:
         raise ValueError("`batches` must yield at least one batch, got none")
     weights = {block[0]: len(block) == 2 for layer in layers for _, block in _split(layer)}
-    found, others = gather_inputs(model, examples, weights, generator, forward=request.make_forward())
-    if not found and not others:
+    seen = gather_inputs(model, examples, weights, generator, objective=request.make_forward())
+    found = seen.moments
+    if not found and not seen.others:
         raise ValueError("`model` must use the gated parameters, but none of them was used")
     spaces: dict[Layer, list[Subspace]] = {}
     with exactly():
@@ -40,9 +41,9 @@ def find_spaces(
                     space = copy(space)
                     space.to(block[0].device)
                     matrices = [parameter.detach().reshape(space.layout.rows, -1).float() for parameter in block]
-                    space.store(found[block[0]], layer.options["axes"], matrices)
+                    space.store(found[block[0]], layer.options["axes"], matrices, seen.used_rows.get(block[0]))
                 spaces[layer].append(space)
-    _warn_about(layers, found, others)
+    _warn_about(layers, found, seen.others)
     return spaces
 
 

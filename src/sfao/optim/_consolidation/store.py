@@ -32,10 +32,11 @@ def store_memories(
     model: nn.Module,
     request: Request,
     exactly: Callable[[], AbstractContextManager[None]],
+    confirm: Callable[[], object] | None = None,
 ) -> int:
     """Store the directions and the input spaces of a task; return how many directions and axes.
 
-    If anything fails, the layers hold what they held.
+    If anything fails, `confirm` last, the layers hold what they held.
     """
     holders = [layer for layer in layers if "directions" in layer.memories]
     spatial = [layer for layer in layers if "subspace" in layer.memories]
@@ -51,8 +52,11 @@ def store_memories(
             stored = store_task(holders, task, model, request.make_objective(), units, exactly)
         if spatial:
             spaces = find_spaces(spatial, model, request, generator, exactly)
+        if confirm is not None:
+            confirm()
     for layer, found in spaces.items():
         layer.set_spaces(found)
+        layer.travel = layer.travel.start_anew()
     _warn_of_frozen(holders)
     return stored + sum(len(space.axes) for found in spaces.values() for space in found)
 
