@@ -13,6 +13,7 @@ PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
 EXAMPLES = {
     page: ROOT / match[1] for page in PAGES if (match := re.search(r"`python (examples/\w+\.py)`", page.read_text()))
 }
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def find_blocks(page: Path, language: str) -> list[str]:
@@ -33,4 +34,7 @@ def test_the_page_shows_the_example_and_it_prints_what_the_page_says(page):
     )
     assert done.returncode == 0, done.stderr
     (printed,) = find_blocks(page, "text")
-    assert done.stdout.splitlines()[-len(printed.splitlines()) :] == printed.splitlines()
+    found = "".join(done.stdout.splitlines(keepends=True)[-len(printed.splitlines()) :])
+    assert NUMBER.sub("#", found) == NUMBER.sub("#", printed)
+    # Which examples are drawn to be remembered moves an accuracy a little.
+    assert list(map(float, NUMBER.findall(found))) == pytest.approx(list(map(float, NUMBER.findall(printed))), abs=0.1)
