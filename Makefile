@@ -4,7 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types tests docs bench reproduction tutorial architecture clean
+# The environment of the libraries that sfao integrates with.
+COMPANY := .venv-company
+COMPANY_INSTALLED := $(COMPANY)/.installed
+COMPANY_REQUIREMENTS := $(wildcard tests/company/requirements*.txt)
+
+.PHONY: demo test test-company lint types tests docs bench reproduction tutorial architecture clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -20,6 +25,11 @@ types: $(INSTALLED)
 
 tests: $(INSTALLED)
 	$(BIN)/pytest -n auto
+
+# The integrations beside the real libraries (Lightning, transformers, peft, accelerate, Avalanche, loggers), in an
+# environment of its own. `make test` needs none of them.
+test-company: $(COMPANY_INSTALLED)
+	$(COMPANY)/bin/pytest -n auto tests/company
 
 # The documentation, as a site in site/ that fetches nothing from a network. Open site/index.html, or serve the folder
 # (`python3 -m http.server --directory site`): browsers allow the search on served pages only.
@@ -50,5 +60,19 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	touch $@
 
+# torch first, as above. Every requirements file is installed in one go, but those that must not bring their own.
+$(COMPANY_INSTALLED): pyproject.toml constraints.txt constraints-company.txt $(COMPANY_REQUIREMENTS) \
+  tests/company/torchvision_on_cpu.py
+	$(PYTHON) -m venv $(COMPANY)
+	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt torch hatchling editables
+	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-company.txt \
+	  --no-build-isolation --editable '.[lab]' \
+	  $(addprefix --requirement ,$(filter-out %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
+	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-company.txt \
+	  --no-deps $(addprefix --requirement ,$(filter %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
+	site=$$($(COMPANY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	  && cp tests/company/torchvision_on_cpu.py $$site && echo 'import torchvision_on_cpu' > $$site/torchvision_on_cpu.pth
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) $(COMPANY) .mypy_cache .pytest_cache .ruff_cache .hypothesis site

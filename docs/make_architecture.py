@@ -38,6 +38,7 @@ ROOMS = {
     "metrics": Room("from the accuracy matrix", (), (2, 4)),
     "loggers": Room("CSV, TensorBoard, wandb, MLflow", ("checks",), (3, 4)),
     "sfao": Room("the public names", ("optim",), (0, 4)),
+    "integrations": Room("in the loops of other libraries", ("sfao",), (0, 3)),
     "optim": Room("SFAO, Gate, layer_groups", ("gating",), (0, 5)),
     "streams": Room("data sets cut into tasks", ("data", "names"), (1, 5)),
     "models": Room("mlp, cnn, wide_resnet", ("names",), (2.5, 6)),

@@ -1,0 +1,156 @@
+"""Avalanche: the plugin's numbers are those of our own loop, and heads that grow are followed."""
+
+import pytest
+import torch
+from avalanche.benchmarks import benchmark_from_datasets, task_incremental_benchmark, with_classes_timeline
+from avalanche.benchmarks.utils import as_classification_dataset
+from avalanche.models import IncrementalClassifier, MultiHeadClassifier, MultiTaskModule
+from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.supervised import Naive
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
+
+import sfao
+from sfao.integrations.avalanche import SFAOPlugin
+from tests.company.tasks import make_network, make_tasks, measure_gap, train
+
+
+def make_benchmark(tasks, task_labels=False):
+    """The batches of each task as an experience."""
+    sets = []
+    for task in tasks:
+        points = TensorDataset(*(torch.cat(parts) for parts in zip(*task, strict=True)))
+        points.targets = points.tensors[1].tolist()
+        sets.append(as_classification_dataset(points))
+    benchmark = benchmark_from_datasets(train=sets, test=sets)
+    return with_classes_timeline(task_incremental_benchmark(benchmark) if task_labels else benchmark)
+
+
+def make_strategy(model, optimizer, plugins, **options):
+    given = {"train_mb_size": 16, "train_epochs": 2, "evaluator": EvaluationPlugin(), **options}
+    return Naive(model=model, optimizer=optimizer, criterion=nn.CrossEntropyLoss(), plugins=plugins, **given)
+
+
+def learn(benchmark, strategy) -> None:
+    for experience in benchmark.train_stream:
+        strategy.train(experience, shuffle=False)
+
+
+@pytest.mark.parametrize("make_optimizer", [torch.optim.SGD, torch.optim.AdamW], ids=["sgd", "adamw"])
+@pytest.mark.parametrize("memory", ["subspace", "directions"])
+def test_its_numbers_are_those_of_our_own_loop(make_optimizer, memory):
+    tasks = make_tasks()
+    model = make_network()
+    plugin = SFAOPlugin(memory=memory)
+    learn(make_benchmark(tasks), make_strategy(model, make_optimizer(model.parameters(), lr=0.05), [plugin]))
+
+    own = make_network()
+    optimizer = make_optimizer(own.parameters(), lr=0.05)
+    gate = sfao.Gate(sfao.layer_groups(own), memory=memory).attach(optimizer)
+    for task in tasks:
+        train(own, optimizer, task, epochs=2)
+        gate.consolidate(own, task, cross_entropy)
+    assert plugin.gate.counts == gate.counts
+    assert plugin.gate.memory_bytes == gate.memory_bytes > 0
+    assert measure_gap(model, own) == 0.0
+
+
+def test_sfao_as_the_optimizer_of_a_strategy():
+    tasks = make_tasks()
+    model = make_network()
+    optimizer = sfao.SFAO(sfao.layer_groups(model), lr=0.1, momentum=0.5)
+    learn(make_benchmark(tasks), make_strategy(model, optimizer, [SFAOPlugin()]))
+    own = make_network()
+    optimizer = sfao.SFAO(sfao.layer_groups(own), lr=0.1, momentum=0.5)
+    for task in tasks:
+        train(own, optimizer, task, epochs=2)
+        optimizer.consolidate(own, task)
+    assert measure_gap(model, own) == 0.0
+
+
+class Growing(nn.Module):
+    """A network whose head has a unit for every class that it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(12, 16)
+        self.head = IncrementalClassifier(16, initial_out_features=2, masking=False)
+
+    def forward(self, inputs):
+        return self.head(self.body(inputs).relu())
+
+
+def make_class_stream():
+    """Every task has two classes of its own."""
+    tasks = make_tasks()
+    return [[(inputs, targets % 2 + 2 * number) for inputs, targets in task] for number, task in enumerate(tasks)]
+
+
+def test_a_head_that_grows_is_followed():
+    model, plugin = Growing(), SFAOPlugin()
+    strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
+    learn(make_benchmark(make_class_stream()), strategy)
+    assert model.head.classifier.out_features == 6
+    gated = {parameter for layer in plugin.gate.layers for parameter in layer.parameters}
+    assert gated == set(model.parameters())
+    assert plugin.gate.counts["head.classifier"]["project"] > 0
+
+
+def test_sfao_follows_a_head_that_grows():
+    model = Growing()
+    optimizer = sfao.SFAO(sfao.layer_groups(model), lr=0.05, momentum=0.5)
+    learn(make_benchmark(make_class_stream()), make_strategy(model, optimizer, [SFAOPlugin()]))
+    gated = {parameter for layer in optimizer.gate.layers for parameter in layer.parameters}
+    assert gated == set(model.parameters())
+    assert optimizer.counts["head.classifier"]["project"] > 0
+
+
+class Labelled(MultiTaskModule):
+    """A network with one head per task label."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(12, 16)
+        self.heads = MultiHeadClassifier(16, initial_out_features=4, masking=False)
+
+    def forward(self, inputs, task_labels):
+        return self.heads(self.body(inputs).relu(), task_labels)
+
+
+def test_models_that_take_task_labels_get_them():
+    model, plugin = Labelled(), SFAOPlugin()
+    strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
+    learn(make_benchmark(make_tasks(), task_labels=True), strategy)
+    assert len(model.heads.classifiers) == 3
+    gated = {parameter for layer in plugin.gate.layers for parameter in layer.parameters}
+    assert gated == set(model.parameters())
+    assert plugin.gate.counts["body"]["project"] > 0
+
+
+def test_it_forgets_less():
+    tasks = make_tasks(4, batches=30)
+    shares = []
+    for plugins in ([], [SFAOPlugin()]):
+        model = make_network()
+        learn(make_benchmark(tasks), make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.1), plugins))
+        right = [(model(inputs).argmax(1) == targets).float().mean() for task in tasks for inputs, targets in task]
+        shares.append(float(torch.stack(right).mean()))
+    alone, gated = shares
+    assert gated > alone + 0.05
+
+
+def test_a_gate_and_options_of_another_are_refused():
+    with pytest.raises(ValueError, match="options are for a new gate, but `gate` is given too, got keep"):
+        SFAOPlugin(sfao.Gate(sfao.layer_groups(make_network())), keep=0.5)
+
+
+def test_the_gate_of_another_model_is_refused():
+    plugin = SFAOPlugin(sfao.Gate(sfao.layer_groups(nn.Linear(3, 2))))
+    model = make_network()
+    strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
+    with pytest.raises(ValueError, match="`model` must hold the gated layers") as raised:
+        learn(make_benchmark(make_tasks(1)), strategy)
+    assert len(str(raised.value).splitlines()) == 1

@@ -1,0 +1,205 @@
+"""Lightning: the memory goes from fit to fit, through checkpoints, and into whatever optimizer comes next."""
+
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import sfao
+from sfao.integrations.lightning import GateCallback
+from tests.company.tasks import make_network, make_tasks, measure_gap, measure_memory_gap, train
+
+
+class Module(pl.LightningModule):
+    def __init__(self, make_optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.02)):
+        super().__init__()
+        self.network = make_network()
+        self.make_optimizer = make_optimizer
+
+    def training_step(self, batch, batch_idx):
+        inputs, targets = batch
+        loss = cross_entropy(self.network(inputs), targets)
+        self.log("loss", loss)
+        self.log_dict({"again": loss})
+        return loss
+
+    def configure_optimizers(self):
+        return self.make_optimizer(self.network.parameters())
+
+
+def make_trainer(callback, **options) -> pl.Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    given = {"enable_checkpointing": False, "max_epochs": 2, **quiet, **options}
+    return pl.Trainer(callbacks=[callback, *given.pop("more", [])], **given)
+
+
+def load(task):
+    return torch.utils.data.DataLoader(task, batch_size=None)
+
+
+def learn(tasks, module, callback, **options) -> None:
+    for task in tasks:
+        make_trainer(callback, **options).fit(module, load(task))
+
+
+def test_a_fit_for_every_task_is_the_loop_of_our_own():
+    tasks = make_tasks()
+    module, callback = Module(), GateCallback()
+    learn(tasks, module, callback)
+    network = make_network()
+    gate = None
+    for task in tasks:
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.02)
+        if gate is None:
+            gate = sfao.Gate(sfao.layer_groups(network)).attach(optimizer)
+        else:
+            gate.detach()
+            gate.attach(optimizer)
+        train(network, optimizer, task, epochs=2)
+        gate.consolidate(network, task)
+    assert callback.gate.task == 3
+    assert callback.gate.memory_bytes == gate.memory_bytes > 0
+    assert measure_gap(module.network, network) == 0.0
+
+
+def test_sfao_as_the_optimizer_of_every_fit_keeps_its_memory():
+    tasks = make_tasks()
+    callback = GateCallback()
+
+    def make(parameters):
+        return sfao.SFAO(sfao.layer_groups(module.network), lr=0.1, momentum=0.5)
+
+    module = Module(make)
+    learn(tasks, module, callback)
+    network = make_network()
+    optimizer = sfao.SFAO(sfao.layer_groups(network), lr=0.1, momentum=0.5)
+    for task in tasks:
+        train(network, optimizer, task, epochs=2)
+        optimizer.consolidate(network, task)
+    assert callback.gate.task == 3
+    assert measure_gap(module.network, network) == 0.0
+
+
+@pytest.mark.parametrize("memory", ["subspace", "directions"])
+def test_resumed_from_a_checkpoint_nothing_differs(tmp_path: Path, memory):
+    first, second = make_tasks(2)
+    straight, callback = Module(), GateCallback(memory=memory)
+    learn([first], straight, callback)
+    keeper = pl.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    make_trainer(callback, max_epochs=4, enable_checkpointing=True, more=[keeper]).fit(straight, load(second))
+
+    resumed, other = Module(), GateCallback(memory=memory)
+    make_trainer(other, max_epochs=4).fit(resumed, load(second), ckpt_path=tmp_path / "epoch=1.ckpt")
+    assert other.gate.task == callback.gate.task == 2
+    assert measure_gap(straight, resumed) == 0.0
+    assert measure_memory_gap(callback.gate.state_dict(), other.gate.state_dict()) == 0.0
+
+
+def test_a_checkpoint_after_the_fit_has_the_memory_once(tmp_path: Path):
+    (task,) = make_tasks(1)
+    callback = GateCallback()
+    trainer = make_trainer(callback)
+    trainer.fit(Module(), load(task))
+    trainer.save_checkpoint(tmp_path / "after.ckpt")
+    saved = torch.load(tmp_path / "after.ckpt", weights_only=True)
+    assert saved["optimizer_states"][0]["sfao_gate"]["task"] == 1
+    assert "sfao_gate" not in saved
+
+
+def test_a_strategy_that_saves_optimizers_its_own_way_loses_nothing(tmp_path: Path):
+    class OwnWay(pl.strategies.SingleDeviceStrategy):
+        def optimizer_state(self, optimizer):
+            return {key: value for key, value in optimizer.state_dict().items() if key in ("state", "param_groups")}
+
+    first, second = make_tasks(2)
+    straight, callback = Module(), GateCallback()
+    learn([first], straight, callback)
+    keeper = pl.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    trainer = make_trainer(callback, strategy=OwnWay("cpu"), enable_checkpointing=True, more=[keeper])
+    trainer.fit(straight, load(second))
+    resumed, other = Module(), GateCallback()
+    make_trainer(other, strategy=OwnWay("cpu")).fit(resumed, load(second), ckpt_path=tmp_path / "epoch=0.ckpt")
+    assert measure_gap(straight, resumed) == 0.0
+    assert measure_memory_gap(callback.gate.state_dict(), other.gate.state_dict()) == 0.0
+
+
+def test_gated_layers_are_those_that_are_optimized():
+    (task,) = make_tasks(1)
+    module = Module(lambda parameters: torch.optim.AdamW(module.network[2].parameters()))
+    callback = GateCallback()
+    learn([task], module, callback)
+    assert [layer.name for layer in callback.gate.layers] == ["network.2"]
+
+
+def test_what_a_fit_leaves_is_as_it_was():
+    """Logging works again, and a fit that is cut short for a look remembers nothing."""
+    (task,) = make_tasks(1)
+    module, callback = Module(), GateCallback()
+    learn([task], module, callback, fast_dev_run=True)
+    assert callback.gate.task == 0
+    assert "log" not in vars(module)
+
+
+def test_accumulated_and_clipped_gradients():
+    tasks = make_tasks()
+    module, callback = Module(), GateCallback()
+    learn(tasks, module, callback, accumulate_grad_batches=2, gradient_clip_val=0.5)
+    assert callback.gate.task == 3
+    assert sum(counts["project"] for counts in callback.gate.counts.values()) > 0
+
+
+class Manual(Module):
+    automatic_optimization = False
+
+
+class Two(Module):
+    def configure_optimizers(self):
+        return [torch.optim.SGD(layer.parameters()) for layer in (self.network[0], self.network[2])]
+
+    automatic_optimization = False
+
+
+class Silent(Module):
+    def training_step(self, batch, batch_idx):
+        super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (Manual, {}, "`objective` must be given for a module that optimizes manually"),
+        (Two, {"objective": lambda module, batch: 0}, "GateCallback needs a module with one optimizer, got 2"),
+        (Silent, {}, "`training_step` must return the loss, got NoneType"),
+        (Module, {"objective": lambda module, batch: batch["text"]}, "`objective` must be able to read the batches"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(make, options, message):
+    (task,) = make_tasks(1)
+    module, callback = make(), GateCallback(**options)
+    with pytest.raises(ValueError, match=message) as raised:
+        learn([task], module, callback)
+    assert len(str(raised.value).splitlines()) == 1
+    assert callback.gate is None or callback.gate.memory_bytes == 0
+
+
+def test_a_gate_and_options_of_another_are_refused():
+    network = make_network()
+    with pytest.raises(ValueError, match="options are for a new gate, but `gate` is given too, got keep"):
+        GateCallback(sfao.Gate(sfao.layer_groups(network)), keep=0.5)
+
+
+def test_an_optimizer_with_a_memory_of_its_own_is_not_overwritten():
+    first, second = make_tasks(2)
+    module, callback = Module(), GateCallback()
+    learn([first], module, callback)
+
+    def make(parameters):
+        optimizer = sfao.SFAO(sfao.layer_groups(module.network), lr=0.1)
+        optimizer.consolidate(module.network, second)
+        return optimizer
+
+    module.make_optimizer = make
+    with pytest.raises(ValueError, match="an optimizer must have one gate"):
+        learn([second], module, callback)

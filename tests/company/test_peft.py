@@ -1,0 +1,148 @@
+"""peft: adapters are gated and nothing else, and the memory of one is not taken for that of another."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from peft.optimizers import create_loraplus_optimizer
+
+import sfao
+from sfao.integrations.gates import find_gate
+from sfao.integrations.peft import adapter_groups, create_sfao_optimizer
+from tests.company.language import Lines, make_language_model
+from tests.company.tasks import measure_gap, measure_memory_gap
+
+RANK, LAYERS = 4, 2
+
+
+def make_adapter(seed: int = 0, base=None, **options):
+    torch.manual_seed(seed)
+    config = LoraConfig(**{"r": RANK, "target_modules": ["q_proj", "v_proj"], **options})
+    return get_peft_model(base or make_language_model(), config)
+
+
+def make_batches(task: int):
+    lines = torch.stack([line["input_ids"] for line in Lines(task)])
+    return [{"input_ids": part, "labels": part} for part in lines.split(8)]
+
+
+def train(model, optimizer, batches) -> None:
+    for batch in batches:
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+
+
+def learn(model, optimizer, tasks) -> None:
+    for task in tasks:
+        train(model, optimizer, make_batches(task))
+        find_gate(optimizer).consolidate(model, make_batches(task))
+
+
+def test_the_groups_are_the_trained_parameters_and_no_others():
+    model = make_adapter()
+    groups = adapter_groups(model)
+    names = [group["name"] for group in groups]
+    assert len(names) == 2 * 2 * LAYERS
+    assert names[0] == "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default"
+    grouped = {parameter for group in groups for parameter in group["params"]}
+    assert grouped == {parameter for parameter in model.parameters() if parameter.requires_grad}
+
+
+def test_the_base_does_not_count_into_the_budget():
+    model = make_adapter()
+    whole = sfao.layer_groups(model, trainable_only=False)
+    plans = [sfao.Gate(groups, memory_budget="64KiB").memory_plan for groups in (adapter_groups(model), whole)]
+    assert plans[0].axes > plans[1].axes
+
+
+def test_adapters_learn_and_remember_and_the_base_stays():
+    model, base = make_adapter(), make_language_model()
+    optimizer = create_sfao_optimizer(model, torch.optim.AdamW, lr=1e-2)
+    learn(model, optimizer, range(3))
+    gate = find_gate(optimizer)
+    assert gate.task == 3
+    assert sum(counts["project"] for counts in gate.counts.values()) > 0
+    assert measure_gap(model.unload(), base) == 0.0
+
+
+def test_a_saved_state_goes_on_to_the_bit():
+    model = make_adapter()
+    optimizer = create_sfao_optimizer(model, lr=1e-2)
+    learn(model, optimizer, [0])
+    weights, state = deepcopy(model.state_dict()), deepcopy(optimizer.state_dict())
+    learn(model, optimizer, [1])
+
+    other = make_adapter(seed=1)
+    other.load_state_dict(weights)
+    resumed = create_sfao_optimizer(other, lr=1e-2)
+    resumed.load_state_dict(state)
+    assert find_gate(resumed).task == 1
+    learn(other, resumed, [1])
+    assert measure_gap(model, other) == 0.0
+    assert measure_memory_gap(find_gate(optimizer).state_dict(), find_gate(resumed).state_dict()) == 0.0
+
+
+def test_the_memory_of_an_adapter_that_was_merged_is_refused():
+    model = make_adapter()
+    optimizer = create_sfao_optimizer(model, lr=1e-2)
+    learn(model, optimizer, [0])
+    state = optimizer.state_dict()
+    again = make_adapter(base=model.merge_and_unload())
+    fresh = create_sfao_optimizer(again, lr=1e-2)
+    with pytest.raises(RuntimeError, match="`state_dict` must be of adapters of this base model") as raised:
+        fresh.load_state_dict(state)
+    assert len(str(raised.value).splitlines()) == 1
+    assert find_gate(fresh).task == 0
+    assert not fresh.state
+
+
+def test_the_memory_of_adapters_with_another_name_or_rank_is_refused():
+    model = make_adapter()
+    optimizer = create_sfao_optimizer(model, lr=1e-2)
+    learn(model, optimizer, [0])
+    for other in (make_adapter(r=RANK + 1), make_adapter(target_modules=["k_proj"])):
+        fresh = create_sfao_optimizer(other, lr=1e-2)
+        with pytest.raises((RuntimeError, ValueError)):
+            fresh.load_state_dict(optimizer.state_dict())
+        assert find_gate(fresh).task == 0
+
+
+def test_the_gate_goes_on_with_the_optimizer_of_the_next_task():
+    model = make_adapter()
+    first = create_sfao_optimizer(model, lr=1e-2)
+    learn(model, first, [0])
+    gate = find_gate(first)
+    second = create_sfao_optimizer(model, torch.optim.SGD, lr=1e-2, gate=gate)
+    assert find_gate(second) is gate
+    assert find_gate(first) is None
+    learn(model, second, [1])
+    assert gate.task == 2
+
+
+def test_a_gate_stands_in_front_of_the_optimizers_of_peft():
+    model = make_adapter()
+    optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-2, loraplus_lr_ratio=4)
+    sfao.Gate(adapter_groups(model)).attach(optimizer)
+    learn(model, optimizer, range(2))
+    assert find_gate(optimizer).task == 2
+
+
+def test_what_has_no_adapter_to_train_is_refused():
+    with pytest.raises(ValueError, match="`model` must be a peft model, got LlamaForCausalLM"):
+        adapter_groups(make_language_model())
+    frozen = make_adapter()
+    frozen.requires_grad_(False)
+    with pytest.raises(ValueError, match="`model` must have an adapter that is trained, but 'default' is frozen"):
+        create_sfao_optimizer(frozen, lr=1e-2)
+
+
+def test_two_gates_in_front_of_one_optimizer_are_refused():
+    model = make_adapter()
+    optimizer = create_sfao_optimizer(model, lr=1e-2)
+    gate = find_gate(optimizer)
+    with pytest.raises(ValueError, match="`optimizer` must have one gate at most, but this AdamW has one") as raised:
+        sfao.Gate(adapter_groups(model)).attach(optimizer)
+    assert len(str(raised.value).splitlines()) == 1
+    assert find_gate(optimizer) is gate

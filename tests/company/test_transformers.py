@@ -1,0 +1,127 @@
+"""transformers' Trainer: the memory is in its checkpoints, and training goes on from them to the bit."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+import sfao
+from sfao.integrations.gates import find_gate
+from sfao.integrations.transformers import GateCallback, create_gated_optimizer
+from tests.company.language import Lines, make_language_model
+from tests.company.tasks import measure_gap, measure_memory_gap
+
+
+def make_arguments(folder: Path, **options) -> TrainingArguments:
+    given = {
+        "per_device_train_batch_size": 8,
+        "num_train_epochs": 2,
+        "learning_rate": 1e-2,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "save_strategy": "no",
+        **options,
+    }
+    return TrainingArguments(output_dir=str(folder), **given)
+
+
+def train_task(model, task, args, gate=None, resume=None, callback=None, **options):
+    """Train one task with a Trainer of its own; return its gate."""
+    optimizer = create_gated_optimizer(model, args, gate, **options)
+    trainer = Trainer(
+        model,
+        args,
+        train_dataset=Lines(task),
+        optimizers=(optimizer, None),
+        callbacks=[callback or GateCallback()],
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return find_gate(optimizer)
+
+
+def test_a_trainer_for_every_task_keeps_the_memory(tmp_path: Path):
+    model, gate = make_language_model(), None
+    args = make_arguments(tmp_path)
+    for task in range(3):
+        gate = train_task(model, task, args, gate)
+    assert gate.task == 3
+    assert gate.memory_bytes > 0
+    assert sum(counts["project"] for counts in gate.counts.values()) > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5},
+        {"gradient_checkpointing": True},
+        {"bf16": True},
+        {"optim": "sgd"},
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+def test_resumed_from_a_checkpoint_nothing_differs(tmp_path: Path, options):
+    args = make_arguments(tmp_path, **options)
+    straight = make_language_model()
+    gate = train_task(straight, 0, args)
+    keeping = make_arguments(tmp_path / "second", save_strategy="epoch", **options)
+    gate = train_task(straight, 1, keeping, gate)
+    checkpoint = min((tmp_path / "second").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+
+    resumed = make_language_model(seed=1)
+    other = train_task(resumed, 1, make_arguments(tmp_path / "third", **options), resume=str(checkpoint))
+    assert other.task == gate.task == 2
+    assert measure_gap(straight, resumed) == 0.0
+    assert measure_memory_gap(gate.state_dict(), other.state_dict()) == 0.0
+
+
+def test_the_optimizer_is_the_one_that_the_trainer_makes(tmp_path: Path):
+    model = make_language_model()
+    args = make_arguments(tmp_path, weight_decay=0.1)
+    ours, theirs = create_gated_optimizer(model, args), Trainer(model, args).create_optimizer()
+    assert type(ours) is type(theirs)
+    assert [len(group["params"]) for group in ours.param_groups] == [len(g["params"]) for g in theirs.param_groups]
+    assert [group["weight_decay"] for group in ours.param_groups] == [g["weight_decay"] for g in theirs.param_groups]
+
+
+def test_a_model_in_bfloat16(tmp_path: Path):
+    model = make_language_model().to(torch.bfloat16)
+    gate = train_task(model, 0, make_arguments(tmp_path))
+    gate = train_task(model, 1, make_arguments(tmp_path), gate)
+    assert gate.task == 2
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_directions_are_of_the_loss_that_the_model_returns(tmp_path: Path):
+    gate = train_task(make_language_model(), 0, make_arguments(tmp_path), memory="directions")
+    assert gate.task == 1
+    assert gate.memory_bytes > 0
+
+
+def test_a_callback_without_a_gate_is_refused_before_anything_is_trained(tmp_path: Path):
+    model, untouched = make_language_model(), make_language_model()
+    trainer = Trainer(model, make_arguments(tmp_path), train_dataset=Lines(0), callbacks=[GateCallback()])
+    with pytest.raises(ValueError, match="GateCallback needs an optimizer with a gate in front, got one without"):
+        trainer.train()
+    assert measure_gap(model, untouched) == 0.0
+
+
+def test_a_batch_that_the_objective_cannot_read_leaves_the_memory_as_it_was(tmp_path: Path):
+    model, args = make_language_model(), make_arguments(tmp_path)
+    gate = train_task(model, 0, args)
+    before = gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["spaces"]
+    blind = GateCallback(objective=lambda model, batch: model(pixels=batch["pixels"]).loss)
+    with pytest.raises(ValueError, match="`objective` must be able to read the batches") as raised:
+        train_task(model, 1, args, gate, callback=blind)
+    assert len(str(raised.value).splitlines()) == 1
+    assert gate.task == 1
+    assert measure_memory_gap(before, gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["spaces"]) == 0.0
+
+
+def test_a_gate_and_options_of_another_are_refused(tmp_path: Path):
+    model = make_language_model()
+    gate = sfao.Gate(sfao.layer_groups(model))
+    with pytest.raises(ValueError, match="options are for a new gate, but `gate` is given too, got keep"):
+        create_gated_optimizer(model, make_arguments(tmp_path), gate, keep=0.5)

@@ -1,0 +1,43 @@
+"""Integrations are thin, and without their library they say in one line what is missing and what brings it."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import sfao
+from sfao.integrations._library import explain_missing
+
+FOLDER = Path(sfao.__file__).parent / "integrations"
+LIBRARIES = {"avalanche": "avalanche", "lightning": "lightning", "peft": "peft", "transformers": "transformers"}
+
+
+def test_every_file_is_thin():
+    for file in FOLDER.glob("*.py"):
+        assert len(file.read_text().splitlines()) <= 150, file.name
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_an_absent_library_is_named_with_what_brings_it(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, LIBRARIES[name], None)  # what Python has for a module that must not be found
+    monkeypatch.delitem(sys.modules, f"sfao.integrations.{name}", raising=False)
+    with pytest.raises(ImportError) as raised:
+        import_module(f"sfao.integrations.{name}")
+    message = str(raised.value)
+    assert message.startswith(f"sfao.integrations.{name} needs {LIBRARIES[name]}, which is not installed; ")
+    assert message.endswith(f"pip install 'sfao[{name}]' brings it")
+    assert raised.value.__suppress_context__
+
+
+def test_a_library_that_is_there_but_broken_is_not_called_absent():
+    broken = explain_missing(ImportError("no module named wandb", name="wandb"), "avalanche", "avalanche")
+    assert "needs avalanche, whose import failed (no module named wandb)" in str(broken)
+
+
+def test_no_library_is_imported_with_the_package():
+    names = ", ".join(repr(name) for name in LIBRARIES.values())
+    code = f"import sys, sfao, sfao.integrations.gates; sfao.SFAO; print([n for n in ({names},) if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
