@@ -1,9 +1,16 @@
-"""Checks of what a user gives: each raises a ValueError that names the argument, the rule and the value."""
+"""Checks of what a user gives: each raises a ValueError that names the argument, the rule and the value.
+
+And the error for a library that an extra brings, and that is not there.
+"""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
+
+
+class MissingLibrary(ImportError):  # noqa: N818, it names what happened
+    """A library that an extra brings cannot be imported; from the command line bad usage, exit code 2."""
 
 
 def check_seed(seed: object) -> None:
@@ -43,3 +50,12 @@ def nearest(value: object, choices: tuple[str, ...]) -> str:
     """A hint at the choice that was probably meant, or nothing."""
     close = get_close_matches(str(value), choices, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def explain_missing(error: ImportError, library: str, user: str, extra: str) -> MissingLibrary:
+    """Return the error for what uses a library that cannot be imported: the reason, and what installs it."""
+    if isinstance(error, ModuleNotFoundError) and error.name == library:
+        reason = f"{library}, which is not installed"
+    else:
+        reason = f"{library}, whose import failed ({' '.join(str(error).split())[:200]})"
+    return MissingLibrary(f"{user} needs {reason}; pip install 'sfao[{extra}]' brings it", name=library)

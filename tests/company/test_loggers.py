@@ -145,7 +145,7 @@ def test_all_loggers_at_once_in_a_process_that_is_killed(tmp_path, number):
 @pytest.mark.parametrize("name", READERS)
 def test_a_log_of_ones_own_loop(tmp_path, name):
     with LOGGERS[name](tmp_path, run_name="mine", config={"lr": 0.1}) as logger:
-        logger.log({"fc1/kept": 0.5, "loss": 2}, 1)
+        logger.log({"layers/fc1/kept": 0.5, "loss": 2}, 1)
         logger.log({"accuracy/task 1": 0.25}, 1)
         logger.log({"loss": 1.5}, 3)
     with pytest.raises(ValueError, match="`folder` must hold no log yet"):
@@ -153,7 +153,13 @@ def test_a_log_of_ones_own_loop(tmp_path, name):
     with LOGGERS[name](tmp_path, resume=True) as logger:
         for step in (1, 2, 3, 4):
             logger.log({"loss": 9.0}, step)
-    rows = [(1, "fc1/kept", 0.5), (1, "loss", 2.0), (1, "accuracy/task 1", 0.25), (3, "loss", 1.5), (4, "loss", 9.0)]
+    rows = [
+        (1, "layers/fc1/kept", 0.5),
+        (1, "loss", 2.0),
+        (1, "accuracy/task 1", 0.25),
+        (3, "loss", 1.5),
+        (4, "loss", 9.0),
+    ]
     check_same(READERS[name](tmp_path), rows)
 
 

@@ -39,12 +39,12 @@ def test_a_log_has_the_values_of_steps_json_the_record_and_the_memory(tmp_path):
     for layer in record.decisions:
         for decision in record.decisions[layer]:
             counts = {line["step"]: line["decisions"][layer][decision] for line in lines}
-            assert values_of(rows, f"{layer}/{decision}") == counts
+            assert values_of(rows, f"layers/{layer}/{decision}") == counts
         for look in ("cosine", "kept", "drift"):
             told = {line["step"]: line["gate"][layer][look] for line in lines if look in line["gate"].get(layer, {})}
-            assert values_of(rows, f"{layer}/{look}") == pytest.approx(told, abs=1e-4)
-        assert values_of(rows, f"{layer}/kept")
-        assert values_of(rows, f"{layer}/drift")
+            assert values_of(rows, f"layers/{layer}/{look}") == pytest.approx(told, abs=1e-4)
+        assert values_of(rows, f"layers/{layer}/kept")
+        assert values_of(rows, f"layers/{layer}/drift")
     assert values_of(rows, "memory_bytes")[100] == record.memory_bytes
     for number in range(2):
         column = {50 * (row + 1): record.accuracy_matrix[row][number] for row in range(2)}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sfao
-from sfao.integrations._library import explain_missing
+from sfao.checks import MissingLibrary, explain_missing
 
 FOLDER = Path(sfao.__file__).parent / "integrations"
 LIBRARIES = {"avalanche": "avalanche", "lightning": "lightning", "peft": "peft", "transformers": "transformers"}
@@ -23,7 +23,7 @@ def test_every_file_is_thin():
 def test_an_absent_library_is_named_with_what_brings_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, LIBRARIES[name], None)  # what Python has for a module that must not be found
     monkeypatch.delitem(sys.modules, f"sfao.integrations.{name}", raising=False)
-    with pytest.raises(ImportError) as raised:
+    with pytest.raises(MissingLibrary) as raised:
         import_module(f"sfao.integrations.{name}")
     message = str(raised.value)
     assert message.startswith(f"sfao.integrations.{name} needs {LIBRARIES[name]}, which is not installed; ")
@@ -31,9 +31,18 @@ def test_an_absent_library_is_named_with_what_brings_it(name, monkeypatch):
     assert raised.value.__suppress_context__
 
 
-def test_a_library_that_is_there_but_broken_is_not_called_absent():
-    broken = explain_missing(ImportError("no module named wandb", name="wandb"), "avalanche", "avalanche")
-    assert "needs avalanche, whose import failed (no module named wandb)" in str(broken)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'wandb'", name="wandb"),
+        ModuleNotFoundError("No module named 'peft.tuners.tuners_utils'", name="peft.tuners.tuners_utils"),
+        ImportError("cannot import name 'PeftModel' from 'peft' (unknown location)", name="peft"),
+    ],
+    ids=["it needs another library", "a module of it is elsewhere", "a name of it is elsewhere"],
+)
+def test_a_library_that_is_there_but_broken_or_old_is_not_called_absent(error):
+    broken = explain_missing(error, "peft", "sfao.integrations.peft", "peft")
+    assert f"needs peft, whose import failed ({error}); pip install 'sfao[peft]'" in str(broken)
 
 
 def test_no_library_is_imported_with_the_package():

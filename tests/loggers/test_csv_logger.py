@@ -56,8 +56,8 @@ def test_killed_anywhere_and_resumed_the_log_is_the_same(tmp_path_factory, data,
 
 def test_values_are_in_the_file_before_the_logger_is_closed(tmp_path):
     with CSVLogger(tmp_path / "new" / "folder") as logger:
-        logger.log({"fc1/kept": torch.tensor(0.5), "loss": 2}, 7)
-        assert read(tmp_path / "new" / "folder") == [(7, "fc1/kept", 0.5), (7, "loss", 2.0)]
+        logger.log({"layers/fc1/kept": torch.tensor(0.5), "loss": 2}, 7)
+        assert read(tmp_path / "new" / "folder") == [(7, "layers/fc1/kept", 0.5), (7, "loss", 2.0)]
 
 
 def test_several_calls_may_log_at_one_step(tmp_path):

@@ -48,9 +48,9 @@ def fail(message: str, code: int) -> typer.Exit:
 @contextmanager
 def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors that a user can fix into an exit code and a line; with `debug`, a traceback."""
+    from sfao.checks import MissingLibrary
     from sfao.data.errors import DataError
     from sfao.experiment.errors import ConfigError, FolderError, GuardError, Interrupted
-    from sfao.loggers.library import MissingLibrary
     from sfao.reports.errors import ReportError
 
     try:

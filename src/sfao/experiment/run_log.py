@@ -10,7 +10,6 @@ from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.position import Position
 from sfao.experiment.telemetry import Telemetry
 from sfao.loggers import LOGGERS, Logger
-from sfao.loggers.gate_values import name_values
 from sfao.methods import Method
 
 
@@ -31,7 +30,7 @@ class RunLog:
         self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=loss, decisions=decisions, gate=rounded)
         run = {"loss": loss, "task": at.task + 1, "epoch": at.epoch + 1, "memory_bytes": method.memory_bytes}
         rollbacks = {"rollbacks": len(at.rollbacks)} if at.rollbacks else {}
-        self._log({**run, **rollbacks, **name_values(decisions), **name_values(looks)}, at)
+        self._log({**run, **rollbacks, **name_by_layer(decisions), **name_by_layer(looks)}, at)
         return decisions
 
     def add_accuracies(self, at: Position, row: Sequence[float]) -> None:
@@ -91,3 +90,8 @@ def flatten(settings: Mapping[str, object], prefix: str = "") -> dict[str, objec
         inside = flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
         found.update(inside)
     return found
+
+
+def name_by_layer(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return {"layers/LAYER/NAME": value}, the names of `Gate.telemetry`, of {layer: {name: value}}."""
+    return {f"layers/{layer}/{name}": float(value) for layer, own in values.items() for name, value in own.items()}

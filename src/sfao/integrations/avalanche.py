@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sfao.integrations._library import explain_missing
+from sfao.checks import explain_missing
 from sfao.integrations.gates import check_one_source, place_gate, remember_task
 from sfao.optim._consolidation.objectives import Objective
 from sfao.optim.gate import Gate
@@ -14,7 +14,7 @@ try:
     from avalanche.core import SupervisedPlugin
     from avalanche.models.utils import avalanche_forward
 except ImportError as error:
-    raise explain_missing(error, "avalanche", "avalanche") from None
+    raise explain_missing(error, "avalanche", "sfao.integrations.avalanche", "avalanche") from None
 
 
 class SFAOPlugin(SupervisedPlugin):

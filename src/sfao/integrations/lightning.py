@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from sfao.integrations._library import explain_missing
+from sfao.checks import explain_missing
 from sfao.integrations.gates import check_one_source, place_gate, remember_task
 from sfao.optim._attachment import STATE_KEY
 from sfao.optim._consolidation.objectives import Objective
@@ -16,7 +16,7 @@ from sfao.optim.gate import Gate
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
-    raise explain_missing(error, "lightning", "lightning") from None
+    raise explain_missing(error, "lightning", "sfao.integrations.lightning", "lightning") from None
 
 
 class GateCallback(Callback):

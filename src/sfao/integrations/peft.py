@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from sfao.integrations._library import explain_missing
+from sfao.checks import explain_missing
 from sfao.integrations.gates import check_one_source, move_gate
 from sfao.optim.gate import Gate
 from sfao.optim.layers import layer_groups
@@ -17,7 +17,7 @@ try:
     from peft import PeftModel
     from peft.tuners.tuners_utils import BaseTunerLayer
 except ImportError as error:
-    raise explain_missing(error, "peft", "peft") from None
+    raise explain_missing(error, "peft", "sfao.integrations.peft", "peft") from None
 
 #: Where the state of an optimizer says which base model its adapters belong to.
 BASE_KEY = "sfao_adapter_base"

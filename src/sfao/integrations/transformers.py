@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from sfao.integrations._library import explain_missing
+from sfao.checks import explain_missing
 from sfao.integrations.gates import check_one_source, find_gate, place_gate, remember_task
 from sfao.optim._consolidation.objectives import Objective
 from sfao.optim.gate import Gate
@@ -14,7 +14,7 @@ from sfao.optim.gate import Gate
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ImportError as error:
-    raise explain_missing(error, "transformers", "transformers") from None
+    raise explain_missing(error, "transformers", "sfao.integrations.transformers", "transformers") from None
 
 
 def create_gated_optimizer(

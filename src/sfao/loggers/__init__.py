@@ -1,8 +1,7 @@
 """Loggers of values over steps: a CSV file, TensorBoard, Weights & Biases, MLflow, each imported when used."""
 
+from sfao.checks import MissingLibrary
 from sfao.loggers.csv_logger import CSVLogger
-from sfao.loggers.gate_values import read_gate
-from sfao.loggers.library import MissingLibrary
 from sfao.loggers.logger import Logger
 from sfao.loggers.mlflow_logger import MLflowLogger
 from sfao.loggers.tensorboard_logger import TensorBoardLogger
@@ -21,5 +20,4 @@ __all__ = [
     "MissingLibrary",
     "TensorBoardLogger",
     "WandbLogger",
-    "read_gate",
 ]

@@ -2,18 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import import_module
 from numbers import Integral
 from pathlib import Path
 from typing import ClassVar, Self, SupportsFloat
 
-from sfao.loggers.library import check_libraries
+from sfao.checks import explain_missing
 
 #: The longest that a library may hold back values while steps are logged, in seconds.
 FLUSH_SECONDS = 2
 
 
 class Logger(ABC):
-    """Values by name over steps, such as ``{"fc1/kept": 0.7}`` at step 120.
+    """Values by name over steps, such as ``{"layers/fc1/kept": 0.7}`` at step 120.
 
     Steps never go back. A log that is resumed leaves out what it holds already: a training loop that goes on from a
     checkpoint repeats the steps since then.
@@ -52,7 +53,11 @@ class Logger(ABC):
     @classmethod
     def check_libraries(cls) -> None:
         """Raise MissingLibrary, with the fix, if a library of this logger cannot be imported."""
-        check_libraries(cls.name, cls.libraries)
+        for library in cls.libraries:
+            try:
+                import_module(library)
+            except ImportError as error:
+                raise explain_missing(error, library, f"the logger {cls.name!r}", cls.name) from None
 
     def log(self, values: Mapping[str, SupportsFloat], step: int) -> None:
         """Log values by name at a step, which is larger than the last one of each name and not smaller than any."""
