@@ -14,6 +14,20 @@ FOLDER = Path(sfao.__file__).parent / "integrations"
 LIBRARIES = {"avalanche": "avalanche", "lightning": "lightning", "peft": "peft", "transformers": "transformers"}
 
 
+def hide(library, monkeypatch):
+    """Let imports of the library fail as where it is not installed, also where it is."""
+
+    class Hider:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == library:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for module in [name for name in sys.modules if name.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "meta_path", [Hider, *sys.meta_path])
+
+
 def test_every_file_is_thin():
     for file in FOLDER.glob("*.py"):
         assert len(file.read_text().splitlines()) <= 150, file.name
@@ -21,7 +35,7 @@ def test_every_file_is_thin():
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_an_absent_library_is_named_with_what_brings_it(name, monkeypatch):
-    monkeypatch.setitem(sys.modules, LIBRARIES[name], None)  # what Python has for a module that must not be found
+    hide(LIBRARIES[name], monkeypatch)
     monkeypatch.delitem(sys.modules, f"sfao.integrations.{name}", raising=False)
     with pytest.raises(MissingLibrary) as raised:
         import_module(f"sfao.integrations.{name}")
