@@ -1,10 +1,12 @@
 """Rows of a layer, outputs of the model, that no past task used: fresh heads learn as without a gate."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
-from sfao import SFAO, Decision, layer_groups
+from sfao import SFAO, Decision, Gate, layer_groups
 from sfao.optim.reference import soften
 from tests.optim.test_subspace import LOSS, as_matrix, second_moment, task, train
 
@@ -47,7 +49,8 @@ def test_rows_that_no_past_task_used_are_free():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_rows_in_use_are_softened_as_if_the_free_ones_were_not_there(dtype):
+def test_rows_that_are_learnt_together_with_those_in_use_are_softened_like_them(dtype):
+    """One softmax over old and new classes: a new one must not shout old ones down."""
     model = Heads()
     optimizer = SFAO(layer_groups(model), lr=0.1)
     train(model, optimizer, task(0, classes=2))
@@ -61,12 +64,28 @@ def test_rows_in_use_are_softened_as_if_the_free_ones_were_not_there(dtype):
     before = as_matrix(layer)
     assert optimizer.gate.paths == {"body": 0.0, "heads": 0.0}
     optimizer.step()
-    after = as_matrix(layer)
     share = 0.6 ** (0.5 + (optimizer.drifts["heads"] / 0.15) ** 3)
-    expected, _ = soften(before[:2].double(), second_moment(layer.spaces[0]), share, restore=2.0)
+    expected, _ = soften(before.double(), second_moment(layer.spaces[0]), share, restore=2.0)
     tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-4
-    torch.testing.assert_close(after[:2].double(), expected, rtol=tolerance, atol=tolerance * float(before.norm()))
-    assert torch.equal(after[2:], before[2:])
+    torch.testing.assert_close(
+        as_matrix(layer).double(), expected, rtol=tolerance, atol=tolerance * float(before.norm())
+    )
+
+
+def test_weight_decay_of_rows_in_use_does_not_bind_the_others():
+    model = Heads()
+    adam = torch.optim.AdamW(model.parameters(), lr=0.01)
+    gate = Gate(layer_groups(model)).attach(adam)
+    gate.consolidate(model, task(0, classes=2), LOSS)
+    twin = copy.deepcopy(model)
+    alone = torch.optim.AdamW(twin.parameters(), lr=0.01)
+    for net, optimizer in ((model, adam), (twin, alone)):
+        net.own = slice(2, 4)
+        inputs, targets = task(1, classes=2)[0]
+        LOSS(net(inputs), targets).backward()
+        optimizer.step()
+    assert gate.last_decisions["heads"] is Decision.PROJECT
+    torch.testing.assert_close(model.heads.weight[2:4], twin.heads.weight[2:4], rtol=0, atol=1e-7)
 
 
 def test_without_a_loss_all_rows_are_in_use():

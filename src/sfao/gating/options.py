@@ -20,9 +20,9 @@ class GateOptions(RuleOptions, total=False):
             ``"both"``. The subspace unless an option of directions is given.
 
     Keys, of the subspace:
-        keep: the least share of a gradient's length that is kept once a task is remembered (0.6); after t tasks
-            ``keep ** sqrt(t)``. 1 keeps everything, 0 projects off all axes, as GPM does.
-        tolerance: a layer whose outputs have drifted this far, relatively, keeps the square of that share (0.15).
+        keep: the least share of a gradient's length that is kept once a task is remembered and the layer has moved a
+            little (0.6); after t tasks ``keep ** sqrt(t)``. 1 keeps everything, 0 projects off all axes, as GPM does.
+        tolerance: a layer whose outputs have drifted this far, relatively, is held twice as tightly (0.15).
         restore: a softened gradient gets its length back, but grows to at most so many times what was left (2).
         axes: axes held per layer at most (200).
 

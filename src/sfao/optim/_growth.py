@@ -43,7 +43,7 @@ def _check_shapes(layer: Layer, parameters: Sequence[Tensor]) -> None:
 
 
 def grow_layer(layer: Layer, parameters: Sequence[Tensor]) -> None:
-    """Let a layer watch these parameters in the place of its own; what it remembers leaves their new rows free."""
+    """Let a layer watch these parameters in the place of its own; what it remembers is of the old rows."""
     layouts = lay_out([parameter.shape for parameter in parameters])
     layer.memory.grow(layouts)
     for space, layout in zip(layer.spaces, layouts, strict=True):

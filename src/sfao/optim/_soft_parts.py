@@ -12,6 +12,8 @@ from sfao.optim.layers import Layer
 
 #: The least length of answers that a drift is measured by, and of parameters that a path is.
 SMALLEST_LENGTH = torch.finfo(torch.float32).tiny ** 0.5
+#: Rows in use that take less than this of a gradient's length are not learnt: weight decay moves them too.
+SMALLEST_COMPARED = 3e-3
 
 
 class Part:
@@ -21,8 +23,8 @@ class Part:
         self.space, self.parameters, self.axes = space, parameters, axes
         #: The length of the answers that a drift is relative to.
         self.size: Tensor = torch.linalg.vector_norm(space.answers, dtype=dtype).clamp_min(SMALLEST_LENGTH)
-        #: The rows that are softened, None for all.
-        self.rows: Tensor | None = None if space.is_used_whole else space.used_rows.nonzero()[:, 0]
+        #: Which rows past tasks depend on, as a column; None for all.
+        self.used_rows: Tensor | None = None if space.is_used_whole else space.used_rows[:, None]
         self.coordinates = torch.empty(0)
         self._cut = space.axes, self._split()
 
@@ -67,31 +69,32 @@ def find_parts(layer: Layer, device: torch.device, dtype: torch.dtype) -> Iterat
 
 def look(parts: Sequence[Part], tensors: list[Tensor | None]) -> list[Seen]:
     """Measure the coordinates of a layer's tensors along its axes; return what there is to see."""
-    for part in parts:
-        part.arrange(tensors[part.parameters])
-    seen = see(parts, tensors)
-    for one in seen:
-        pairs = zip(one.matrices, one.part.cut_axes, strict=True)
-        _multiply([(m, along.to(m.dtype)) for m, along in pairs if m is not None], one.part.coordinates)
-    if len(seen) < len(parts):
-        there = [one.part for one in seen]
-        for part in parts:
-            if part not in there:
-                part.coordinates.zero_()
-    return seen
-
-
-def see(parts: Sequence[Part], tensors: list[Tensor | None]) -> list[Seen]:
-    """Return the tensors of parts as matrices of the rows that are softened, where there are some."""
     seen = []
     for part in parts:
         of_part = tensors[part.parameters]
+        part.arrange(of_part)
         matrices = [None if tensor is None else as_matrix(tensor, part.space.layout.rows) for tensor in of_part]
-        if part.rows is not None:
-            matrices = [None if matrix is None else matrix[part.rows] for matrix in matrices]
-        if any(matrix is not None for matrix in matrices):
-            seen.append(Seen(part, of_part, matrices))
+        there = [(m, along.to(m.dtype)) for m, along in zip(matrices, part.cut_axes, strict=True) if m is not None]
+        if not there:
+            part.coordinates.zero_()
+            continue
+        _multiply(there, part.coordinates)
+        if part.used_rows is not None:
+            _free_rows(part.coordinates, part.used_rows)
+        seen.append(Seen(part, of_part, matrices))
     return seen
+
+
+def _free_rows(coordinates: Tensor, used_rows: Tensor) -> None:
+    """Take no notice of rows that no past task used, while they alone are learnt.
+
+    A loss that moves rows in use as well compares them with the others, as one softmax over old and new classes does:
+    then what the others make of past inputs matters to past tasks.
+    """
+    widest = torch.float32 if coordinates.device.type == "mps" else torch.float64
+    in_use = torch.linalg.vector_norm(coordinates * used_rows, dtype=widest)
+    is_compared = in_use > SMALLEST_COMPARED * torch.linalg.vector_norm(coordinates, dtype=widest)
+    coordinates.mul_(used_rows | is_compared)
 
 
 def _multiply(pairs: Sequence[tuple[Tensor, Tensor]], out: Tensor) -> None:
@@ -119,9 +122,6 @@ def remove(seen: Seen, scale: Tensor) -> None:
         if tensor is None or matrix is None:
             continue
         matrix.mul_(scale.to(matrix.dtype)).addmm_(weighted, along.to(matrix.dtype), alpha=-1)
-        if seen.part.rows is not None:
-            place = in_memory_order(tensor)
-            place.index_copy_(0, seen.part.rows, matrix.view(-1, *place.shape[1:]).to(place.dtype))
-        elif matrix.data_ptr() != tensor.data_ptr():
+        if matrix.data_ptr() != tensor.data_ptr():
             place = in_memory_order(tensor)
             place.copy_(matrix.view(place.shape))

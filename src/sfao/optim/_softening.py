@@ -9,7 +9,7 @@ from torch import Tensor
 from sfao.gating.softness import choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
 from sfao.optim._coordinates import Coordinates
 from sfao.optim._host_path import LARGE, SMALL, working_dtype
-from sfao.optim._soft_parts import SMALLEST_LENGTH, Part, Seen, answer, find_parts, look, remove, see
+from sfao.optim._soft_parts import SMALLEST_LENGTH, Part, Seen, answer, find_parts, look, remove
 from sfao.optim.layers import Layer
 
 #: The options that a softening is prepared for.
@@ -74,15 +74,14 @@ class Softening:
             self._paths.add_(lengths / self._sizes.clamp_min(SMALLEST_LENGTH))
 
     def measure_lengths(self, read: Callable[[Tensor], Tensor | None]) -> Tensor:
-        """Return the length of what `read` returns for the parameters of each layer, without rows that are free."""
+        """Return the length of what `read` returns for the parameters of each layer."""
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
-        seen = [see(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
-        return self._measure_squares(found, seen).sqrt_()
+        return self._measure_squares(found).sqrt_()
 
     def _hold_coordinates(self, device: torch.device) -> None:
         numbered = [(number, part) for number, parts in enumerate(self._parts) for part in parts]
         self._coordinates = Coordinates(
-            [part.space.layout.rows if part.rows is None else len(part.rows) for _, part in numbered],
+            [part.space.layout.rows for _, part in numbered],
             [(number, part.axes) for number, part in numbered],
             (self._importances.shape[0], self._importances.shape[1]),
             [working_dtype(self.layers[number].parameters[part.parameters][0]) for number, part in numbered],
@@ -115,7 +114,7 @@ class Softening:
         seen = [look(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
         energies = self._coordinates.measure_energies(self._keep.dtype)
         inside = energies.sum(1)
-        outside = (self._measure_squares(found, seen) - inside).clamp_min_(0)
+        outside = (self._measure_squares(found) - inside).clamp_min_(0)
         self._measure_drifts(seen)
         if self._is_hard:
             factors = keep_or_remove(self._importances, self._keep)
@@ -146,9 +145,8 @@ class Softening:
         if self.layers:
             yield from zip(self.layers, self.shares.tolist(), self.drifts.tolist(), strict=True)
 
-    def _measure_squares(self, found: list[list[Tensor | None]], seen: list[list[Seen]]) -> Tensor:
-        """Return the squared length of each layer's tensors, without rows that are free."""
-        found = [_leave_free_rows_out(tensors, of_layer) for tensors, of_layer in zip(found, seen, strict=True)]
+    def _measure_squares(self, found: list[list[Tensor | None]]) -> Tensor:
+        """Return the squared length of each layer's tensors."""
         nothing, dtype = self._keep.new_zeros(()), self._keep.dtype
         present = [tensor for tensors in found for tensor in tensors if tensor is not None]
         if nothing.device.type == "cpu":
@@ -189,14 +187,6 @@ def _find_others(layer: Layer, parts: Sequence[Part]) -> list[int]:
     numbers = range(len(layer.parameters))
     covered = {number for part in parts for number in numbers[part.parameters]}
     return [number for number in numbers if number not in covered]
-
-
-def _leave_free_rows_out(tensors: list[Tensor | None], seen: Sequence[Seen]) -> list[Tensor | None]:
-    kept = list(tensors)
-    for one in seen:
-        if one.part.rows is not None:
-            kept[one.part.parameters] = one.matrices
-    return kept
 
 
 def _tabulate(rows: Sequence[Sequence[Tensor]], padding: Tensor) -> Tensor:
