@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory() as folder:
             for parameter in module.parameters(recurse=False):
                 parameter.requires_grad_(False)
     for task in tasks:
-        options = {"keep": 0.25} if gate is None else {}
+        options = {"keep": 0.33} if gate is None else {}
         # A new AdamW for every task, as the Trainer makes it; the gate goes from one to the next.
         optimizer = create_gated_optimizer(model, args, gate, **options)
         trainer = Trainer(model, args, train_dataset=task, optimizers=(optimizer, None), callbacks=[GateCallback()])
