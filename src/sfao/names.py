@@ -5,12 +5,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from inspect import Parameter, signature
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfao.checks import check_choice
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 Thing = TypeVar("Thing")
 
@@ -44,7 +46,7 @@ class Names(dict[str, Thing]):
 
     def list_all(self) -> tuple[str, ...]:
         """Return our own names and those of installed packages."""
-        return tuple(dict.fromkeys((*self, *(point.name for point in entry_points(group=self._group)))))
+        return tuple(dict.fromkeys((*self, *(point.name for point in _find_entry_points(self._group)))))
 
     @contextmanager
     def lend(self, things: Mapping[str, Any]) -> Iterator[None]:
@@ -59,7 +61,7 @@ class Names(dict[str, Thing]):
             self.update(hidden)
 
     def _import(self, argument: str, name: str) -> Thing:
-        points = [point for point in entry_points(group=self._group) if point.name == name]
+        points = [point for point in _find_entry_points(self._group) if point.name == name]
         if not points and not is_own(name):
             try:
                 check_choice(argument, name, self.list_all())
@@ -68,7 +70,7 @@ class Names(dict[str, Thing]):
         if len({point.value for point in points}) > 1:
             said = " and ".join(point.value for point in points)
             raise ValueError(f"`{argument}` must be one thing, but {name!r} is announced as {said}")
-        point = points[0] if points else EntryPoint(name, name, self._group)
+        point = points[0] if points else _make_entry_point(name, self._group)
         return self.adapt(argument, name, _load(argument, name, point))
 
     def adapt(self, argument: str, name: str, found: object) -> Thing:
@@ -98,7 +100,22 @@ def read_parameters(found: Callable[..., Any]) -> list[Parameter]:
     return [one for one in every if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
 
 
-def _load(argument: str, name: str, point: EntryPoint) -> object:
+# Imported where they are needed: `--help` needs none of it.
+
+
+def _find_entry_points(group: str) -> "EntryPoints":
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+def _make_entry_point(name: str, group: str) -> "EntryPoint":
+    from importlib.metadata import EntryPoint
+
+    return EntryPoint(name, name, group)
+
+
+def _load(argument: str, name: str, point: "EntryPoint") -> object:
     """Import what an entry point, or `module:attribute`, leads to, from the current folder too, like `python -m`."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:

@@ -116,7 +116,7 @@ class StopAt:
     [
         ("sgd", MEASURED),
         ("sfao", MEASURED | SOFT),
-        ("sfao", PREDICTED | SOFT),
+        ("sfao", PREDICTED | {"options.keep": 0.999}),
         ("sfao", MEASURED | LENIENT),
         ("sfao", PREDICTED | LENIENT),
         ("agem", MEASURED),

@@ -110,3 +110,33 @@ def test_free_rows_outlive_a_checkpoint_and_older_states_have_none():
             del space["used_rows"]
     other.load_state_dict(state)
     assert other.gate.layers[1].spaces[0].is_used_whole
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_model_may_change_what_its_layers_make_in_place(grad):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 10), nn.ReLU(inplace=True), nn.Linear(10, 4), nn.ReLU(inplace=True))
+    optimizer = SFAO(layer_groups(model), lr=0.1)
+    with torch.set_grad_enabled(grad):
+        optimizer.consolidate(model, task(0, classes=4), LOSS)
+    assert all(layer.spaces[0].is_used_whole for layer in optimizer.gate.layers)
+
+
+def test_a_loss_that_is_flat_does_not_tell_what_it_looks_at():
+    model = Heads()
+    optimizer = SFAO(layer_groups(model), lr=0.1)
+    optimizer.consolidate(model, task(0, classes=2), lambda outputs, targets: torch.relu(outputs - 1e6).mean())
+    assert all(layer.spaces[0].is_used_whole for layer in optimizer.gate.layers)
+
+
+def test_a_layer_that_is_zero_when_it_is_consolidated_learns_on():
+    """As an adapter's second matrix is before it is trained."""
+    model = Heads()
+    nn.init.zeros_(model.heads.weight)
+    nn.init.zeros_(model.heads.bias)
+    optimizer = SFAO(layer_groups(model), lr=0.1)
+    optimizer.consolidate(model, task(0, classes=2), LOSS)
+    train(model, optimizer, task(1, classes=2))
+    assert optimizer.counts["heads"]["discard"] == 0
+    assert 0 < optimizer.gate.paths["heads"] < 100
+    assert 0 < optimizer.drifts["heads"] < 100

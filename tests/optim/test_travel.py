@@ -114,3 +114,15 @@ def test_a_state_from_before_there_were_travels_loads():
     state["gate"]["layers"]["0"]["travel"] = {"path": float("nan"), "before": 0.0, "size": None}
     with pytest.raises(RuntimeError, match="finite"):
         optimizer.load_state_dict(state)
+
+
+def test_a_layer_without_a_gradient_does_not_move_on_by_its_old_momentum():
+    model = mlp()
+    optimizer = OPTIMIZERS["momentum"](model)
+    learn(model, optimizer, [0])
+    walk(model, optimizer, task(1)[:2], [0.0, 0.0])
+    before = optimizer.gate.paths
+    model[0].requires_grad_(False)
+    walk(model, optimizer, task(1)[2:], [0.0, 0.0])
+    assert optimizer.gate.paths["0"] == before["0"]
+    assert optimizer.gate.paths["2"] > before["2"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfao.gating._layout import Layout
 from sfao.gating.subspace import Subspace
 from sfao.optim._host_path import as_matrix, count_channels_last, in_memory_order
 from sfao.optim.layers import Layer
@@ -14,6 +15,13 @@ from sfao.optim.layers import Layer
 SMALLEST_LENGTH = torch.finfo(torch.float32).tiny ** 0.5
 #: Rows in use that take less than this of a gradient's length are not learnt: weight decay moves them too.
 SMALLEST_COMPARED = 3e-3
+#: A layer, or its answers, that is smaller than this share of a fresh one counts as that: adapters begin at zero.
+SMALL_SHARE = 0.1
+
+
+def estimate_fresh_length(layout: Layout) -> float:
+    """Return about the length that a layer of torch has before it has learnt anything."""
+    return float((layout.rows / 3) ** 0.5)
 
 
 class Part:
@@ -22,7 +30,12 @@ class Part:
     def __init__(self, space: Subspace, parameters: slice, axes: slice, dtype: torch.dtype) -> None:
         self.space, self.parameters, self.axes = space, parameters, axes
         #: The length of the answers that a drift is relative to.
-        self.size: Tensor = torch.linalg.vector_norm(space.answers, dtype=dtype).clamp_min(SMALLEST_LENGTH)
+        self.size: Tensor = torch.maximum(
+            torch.linalg.vector_norm(space.answers, dtype=dtype),
+            torch.linalg.vector_norm(space.probes, dtype=dtype)
+            * (SMALL_SHARE * estimate_fresh_length(space.layout))
+            / space.layout.width**0.5,
+        ).clamp_min(SMALLEST_LENGTH)
         #: Which rows past tasks depend on, as a column; None for all.
         self.used_rows: Tensor | None = None if space.is_used_whole else space.used_rows[:, None]
         self.coordinates = torch.empty(0)

@@ -9,7 +9,17 @@ from torch import Tensor
 from sfao.gating.softness import choose_scales, choose_shares, find_factors, keep_or_remove, tabulate
 from sfao.optim._coordinates import Coordinates
 from sfao.optim._host_path import LARGE, SMALL, working_dtype
-from sfao.optim._soft_parts import SMALLEST_LENGTH, Part, Seen, answer, find_parts, look, remove
+from sfao.optim._soft_parts import (
+    SMALL_SHARE,
+    SMALLEST_LENGTH,
+    Part,
+    Seen,
+    answer,
+    estimate_fresh_length,
+    find_parts,
+    look,
+    remove,
+)
 from sfao.optim.layers import Layer
 
 #: The options that a softening is prepared for.
@@ -58,7 +68,9 @@ class Softening:
 
     def _follow_travels(self) -> None:
         """Take over how far the layers have come, and let them see how that goes on."""
-        sizes = self.measure_lengths(torch.Tensor.detach).tolist()
+        fresh = [sum(estimate_fresh_length(part.space.layout) ** 2 for part in parts) ** 0.5 for parts in self._parts]
+        found = self.measure_lengths(torch.Tensor.detach).tolist()
+        sizes = [max(length, SMALL_SHARE * of_fresh) for length, of_fresh in zip(found, fresh, strict=True)]
         travels = [layer.travel for layer in self.layers]
         sizes = [now if travel.size is None else travel.size for now, travel in zip(sizes, travels, strict=True)]
         self._paths, self._paths_before, self._sizes = (

@@ -119,6 +119,11 @@ class SFAO(Descent):
         self._note_travel(sound)
         return loss
 
+    def _find_step(self, parameter: Tensor) -> Tensor | None:
+        """Return what the last step moved a parameter along, None if it stayed where it was."""
+        gradient = parameter.grad
+        return None if gradient is None else self.state.get(parameter, {}).get("momentum_buffer", gradient)
+
     def _note_travel(self, sound: Tensor | None) -> None:
         """Note how far the step has taken the layers that remember their inputs; weight decay is not counted."""
         softening = self.gate.softening
@@ -126,7 +131,7 @@ class SFAO(Descent):
             return
         lengths = softening.lengths
         if any(layer.options["momentum"] for layer in softening.layers):
-            lengths = softening.measure_lengths(lambda p: self.state.get(p, {}).get("momentum_buffer", p.grad))
+            lengths = softening.measure_lengths(self._find_step)
         rates = [read_rate(layer.options["lr"]) for layer in softening.layers]
         are_alike = not any(isinstance(rate, Tensor) for rate in rates) and len(set(rates)) == 1
         rate = rates[0] if are_alike else torch.stack([lengths.new_zeros(()) + rate for rate in rates])

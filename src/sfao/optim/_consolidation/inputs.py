@@ -98,8 +98,9 @@ class _Watch(TorchFunctionMode):
         self._note_others(func, [argument for argument in (*args, *arguments.values()) if argument is not seen])
         result = func(*args, **arguments)
         if seen is not None and seen in self._weights and torch.is_grad_enabled():
-            result = result.detach().requires_grad_()
-            self._results.append((seen, result, -1 if func is functional.linear else 1 - seen.ndim))
+            cut = result.detach().requires_grad_()
+            self._results.append((seen, cut, -1 if func is functional.linear else 1 - seen.ndim))
+            return cut.clone()  # which may be changed in place
         return result
 
     def note_used_rows(self, value: Tensor) -> None:
@@ -107,9 +108,11 @@ class _Watch(TorchFunctionMode):
         results, self._results = self._results, []
         if not results or not value.requires_grad:
             return
-        gradients = torch.autograd.grad(value.sum(), [result for _, result, _ in results], allow_unused=True)
+        with torch.enable_grad():
+            gradients = torch.autograd.grad(value.sum(), [result for _, result, _ in results], allow_unused=True)
         for (weight, _, dim), gradient in zip(results, gradients, strict=True):
-            if gradient is not None:
+            # A loss that is flat here, as a hinge is once all is learnt, does not tell what it looks at.
+            if gradient is not None and bool(gradient.any()):
                 used = gradient.movedim(dim, 0).flatten(1).any(1)
                 self.seen.used_rows[weight] = used | self.seen.used_rows.get(weight, used)
 
@@ -125,12 +128,12 @@ class _Watch(TorchFunctionMode):
         moments.add(inputs.reshape(-1, width), max(1.0, count / room), self._generator)
 
     def _note_others(self, func: Callable[..., Any], arguments: Iterable[Any]) -> None:
-        if getattr(func, "__name__", "").startswith("__"):
+        if getattr(func, "__name__", "").startswith("__") and func not in VIEWS:
             return  # attributes, such as a weight's shape, are functions too
         for argument in arguments:
             for tensor in argument if isinstance(argument, (tuple, list)) else (argument,):
                 if isinstance(tensor, nn.Parameter) and tensor in self._weights:
-                    self.seen.others.setdefault(tensor, func.__name__)
+                    self.seen.others.setdefault(tensor, VIEWS.get(func, func.__name__))
 
 
 def _read_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor, int]:
@@ -176,4 +179,10 @@ READERS: dict[Callable[..., Any], Callable[..., tuple[Tensor, Tensor, int]]] = {
     functional.conv1d: _read_convolution,
     functional.conv2d: _read_convolution,
     functional.conv3d: _read_convolution,
+}
+#: Attributes and operators that make another tensor of a weight, which is then used without its name.
+VIEWS: dict[Any, str] = {
+    Tensor.__getitem__: "indexing",
+    Tensor.T.__get__: "T",  # type: ignore[attr-defined]
+    Tensor.mT.__get__: "mT",  # type: ignore[attr-defined]
 }

@@ -13,6 +13,9 @@ from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.inputs import EXAMPLES, gather_inputs
 from sfao.optim.layers import Layer
 
+#: Functions that take a bias beside a weight.
+JOINED = ("linear", "conv1d", "conv2d", "conv3d")
+
 
 def find_spaces(
     layers: Sequence[Layer],
@@ -66,6 +69,13 @@ def _warn_about(layers: Sequence[Layer], found: Iterable[Tensor], others: dict[T
         for _, block in _split(layer)
         if block[0] in others and block[0] not in seen
     }
+    has_bias = any(
+        layer.name in names
+        and len(layer.parameters) == 1
+        and layer.parameters[0].ndim == 1
+        and names[layer.name] in JOINED
+        for layer in layers
+    )
     for layer in layers:
         layer.was_warned_of = layer.was_warned_of or layer.name in names
     if names:
@@ -73,7 +83,8 @@ def _warn_about(layers: Sequence[Layer], found: Iterable[Tensor], others: dict[T
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         warnings.warn(
             f"layers without an input space remember nothing, and move as without a gate: {shown}{more}; "
-            'memory="directions" in their param groups gates them too',
+            'memory="directions" in their param groups gates them too'
+            + ("; sfao.layer_groups(model) joins a bias to its weight" if has_bias else ""),
             RuntimeWarning,
             stacklevel=4,
         )
