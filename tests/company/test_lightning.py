@@ -1,5 +1,9 @@
 """Lightning: the memory goes from fit to fit, through checkpoints, and into whatever optimizer comes next."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -203,3 +207,64 @@ def test_an_optimizer_with_a_memory_of_its_own_is_not_overwritten():
     module.make_optimizer = make
     with pytest.raises(ValueError, match="an optimizer must have one gate"):
         learn([second], module, callback)
+
+
+RANKS = """
+import json
+import sys
+from pathlib import Path
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from sfao.integrations.lightning import GateCallback
+
+
+class Classifier(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+
+    def training_step(self, batch, number):
+        return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), 1e-2)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    module, callback = Classifier(), GateCallback()
+    quiet = {name: False for name in ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")}
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        examples = torch.randn(64, 8, generator=generator), torch.randint(0, 3, (64,), generator=generator)
+        ranks = {"accelerator": "cpu", "devices": 2, "strategy": sys.argv[1]}
+        trainer = Trainer(max_epochs=1, callbacks=[callback], **ranks, **quiet)
+        trainer.fit(module, DataLoader(TensorDataset(*examples), batch_size=8))
+    seen = [callback.gate.task, callback.gate.memory_bytes, *(float(p.detach().sum()) for p in module.parameters())]
+    Path(__file__).with_name(f"rank{trainer.global_rank}").write_text(json.dumps(seen))
+"""
+
+
+def run_ranks(tmp_path, strategy):
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, script, strategy], capture_output=True, text=True, timeout=180, env=environment, check=False
+    )
+
+
+def test_ranks_of_a_strategy_have_one_memory_that_goes_on(tmp_path):
+    done = run_ranks(tmp_path, "ddp")
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"rank{number}").read_text()) for number in range(2))
+    assert first == second
+    assert first[0] == 2
+
+
+def test_a_strategy_whose_processes_end_with_fit_is_refused(tmp_path):
+    done = run_ranks(tmp_path, "ddp_fork")
+    assert done.returncode != 0
+    assert "the memory would end with them" in done.stderr

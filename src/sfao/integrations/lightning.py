@@ -15,6 +15,7 @@ from sfao.optim.gate import Gate
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 except ImportError as error:
     raise explain_missing(error, "lightning", "sfao.integrations.lightning", "lightning") from None
 
@@ -60,6 +61,11 @@ class GateCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put the gate in front of the optimizer, before a checkpoint is read into it."""
         optimizer = find_optimizer(trainer)
+        if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+            raise ValueError(
+                "`strategy` must not start processes that end with `fit`, as ddp_spawn, ddp_fork and ddp_notebook do: "
+                'the memory would end with them; strategy="ddp" keeps it'
+            )
         if self._consolidate and self._objective is measure_training_loss and not pl_module.automatic_optimization:
             raise ValueError(
                 "`objective` must be given for a module that optimizes manually, whose training_step moves it; "
