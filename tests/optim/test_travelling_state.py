@@ -146,3 +146,19 @@ def test_weights_that_have_moved_a_little_are_the_same():
     train(model, optimizer, task(1), epochs=2)
     optimizer.load_state_dict(saved)
     train(model, optimizer, task(1))
+
+
+def test_a_copy_of_an_attached_gate_says_that_it_gates_nothing():
+    model = network()
+    adam = torch.optim.AdamW(model.parameters())
+    gate = Gate(layer_groups(model)).attach(adam)
+    gate.consolidate(model, task(0), loss)
+    other, other_adam, other_gate = copy.deepcopy((model, adam, gate))
+    with pytest.raises(RuntimeError, match=r"attach\(\) it to the copy"):
+        other_gate.consolidate(other, task(1), loss)
+    other_gate.attach(other_adam).consolidate(other, task(1), loss)
+    assert other_gate.task == 2
+    other, alone = copy.deepcopy((model, gate))
+    alone.detach()
+    alone.consolidate(other, task(1), loss)
+    gate.consolidate(model, task(1), loss)

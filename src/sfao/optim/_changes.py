@@ -24,6 +24,8 @@ from sfao.optim.layers import Layer, as_groups, layer_groups
 class Changes:
     """Methods of a gate that change its layers or its memories from outside."""
 
+    #: True for a copy of a gate that was in front of an optimizer: a copy of that one has no gate.
+    _lost_optimizer: bool = False
     #: The processes that train one model together, None for all; they are asked unless `sync` is False.
     process_group: Any = None
     sync: bool = True
@@ -56,6 +58,7 @@ class Changes:
 
     def detach(self) -> None:
         """Leave the optimizer as it was before `attach`."""
+        self._lost_optimizer = False
         if self._attachment is not None:
             self._attachment.remove()
             self._attachment = None

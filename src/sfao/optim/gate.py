@@ -134,7 +134,7 @@ class Gate(Looks, Changes, Saves):
             raise ValueError(
                 "a gate must be free to be attached, but this one is in front of an optimizer; detach() it first"
             )
-        self._attachment = Attachment(self, optimizer)
+        self._attachment, self._lost_optimizer = Attachment(self, optimizer), False
         return self
 
     # -- Gating ----------------------------------------------------------------------------------------
@@ -251,6 +251,10 @@ class Gate(Looks, Changes, Saves):
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
         If anything fails, the memory too stays as it was. Under torch.distributed, all ranks consolidate together.
         """
+        if self._lost_optimizer:
+            raise RuntimeError(
+                "a copy of an attached gate must be attached too: attach() it to the copy, or detach() it"
+            )
         request = Request(batches, loss, objective, target, per, limit)
         is_alone = not self.sync or not distributed.is_available() or not distributed.is_initialized()
         ranks = None if is_alone else find_ranks(self.process_group)
@@ -289,11 +293,6 @@ class Gate(Looks, Changes, Saves):
         """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""
         report, _ = self._path.report(), self._path.counts()
         path = HostPath(self.layers, PathHistory(), report)
-        alone: dict[str, Any] = {
-            "_path": path,
-            "softening": None,
-            "_attachment": None,
-            "_checked": [],
-            "_hooks": OrderedDict(),
-        }
-        return {**self.__dict__, **alone}
+        alone = {"_path": path, "softening": None, "_attachment": None, "_hooks": OrderedDict[int, Any]()}
+        lost = self._attachment is not None or self._lost_optimizer
+        return {**self.__dict__, **alone, "_checked": [], "_lost_optimizer": lost}
