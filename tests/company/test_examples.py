@@ -36,5 +36,5 @@ def test_the_page_shows_the_example_and_it_prints_what_the_page_says(page):
     (printed,) = find_blocks(page, "text")
     found = "".join(done.stdout.splitlines(keepends=True)[-len(printed.splitlines()) :])
     assert NUMBER.sub("#", found) == NUMBER.sub("#", printed)
-    # Which examples are drawn to be remembered moves an accuracy a little.
-    assert list(map(float, NUMBER.findall(found))) == pytest.approx(list(map(float, NUMBER.findall(printed))), abs=0.1)
+    # Rounding on other processors moves an accuracy a little.
+    assert list(map(float, NUMBER.findall(found))) == pytest.approx(list(map(float, NUMBER.findall(printed))), abs=0.05)

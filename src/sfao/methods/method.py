@@ -135,7 +135,7 @@ class Method:
 
     def measure_risk(self) -> tuple[float, float]:
         """Return the interference risk of the last update and its length, of methods that gate."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name} has no gate to measure a risk by; the guard refuses such methods first")
 
     def concerns(self) -> list[str]:
         """Return one line per problem that a reader of the results should know, such as a penalty that never acted."""
