@@ -141,7 +141,7 @@ class Block(ABC):
         self.layout = layout
         self.dtype = dtype
         self.count = 0
-        self._set_tensors([torch.empty(0, *shape, dtype=dtype, device="cpu") for shape in self.slot_shapes()])
+        self.hold_tensors([torch.empty(0, *shape, dtype=dtype, device="cpu") for shape in self.slot_shapes()])
 
     @classmethod
     @abstractmethod
@@ -231,22 +231,22 @@ class Block(ABC):
         grown = [tensor.new_zeros(slots, *shape) for tensor, shape in self._slots()]
         for new, old in zip(grown, self.used, strict=True):
             new[: self.count] = old
-        self._set_tensors(grown)
+        self.hold_tensors(grown)
 
     def to(self, device: torch.device) -> None:
-        self._set_tensors([tensor.to(device) for tensor in self.tensors])
+        self.hold_tensors([tensor.to(device) for tensor in self.tensors])
 
     def arrange(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Hold the directions in the order of gradients with `after` channels last."""
         slots = len(self.tensors[0])
-        self._set_tensors(self.reorder(before, after))
+        self.hold_tensors(self.reorder(before, after))
         self.reserve(slots)
 
     def grow(self, layout: Layout) -> None:
         """Hold the directions of parameters with more rows, in which they are zero."""
         self.layout = layout
         missing = [shape[-1] - tensor.shape[-1] for tensor, shape in self._slots()]
-        self._set_tensors([pad(tensor, (0, more)) for tensor, more in zip(self.tensors, missing, strict=True)])
+        self.hold_tensors([pad(tensor, (0, more)) for tensor, more in zip(self.tensors, missing, strict=True)])
 
     def load(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         """Hold these directions and no others."""
@@ -254,9 +254,10 @@ class Block(ABC):
             if tensor.shape[1:] != shape:
                 raise ValueError(f"directions of shape {tuple(tensor.shape[1:])} where {shape} is needed")
         self.count = len(tensors[0])
-        self._set_tensors([tensor.to(device, copy=True) for tensor in tensors])
+        self.hold_tensors([tensor.to(device, copy=True) for tensor in tensors])
 
-    def _set_tensors(self, tensors: list[Tensor]) -> None:
+    def hold_tensors(self, tensors: list[Tensor]) -> None:
+        """Hold as many directions in these tensors."""
         self.tensors = tensors
         self.resize(self.count)
 

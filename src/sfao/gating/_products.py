@@ -3,7 +3,7 @@
 Products among directions are kept in float64 and computed anew only where slots have changed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -23,6 +23,11 @@ SMALL_WORK = 2**20
 
 T = TypeVar("T")
 Active = tuple[bool, ...]
+Sum = Callable[[Tensor], Tensor]
+
+
+def _keep(measured: Tensor) -> Tensor:
+    return measured
 
 
 def by_block(blocks: Sequence[Block], values: Sequence[T]) -> Iterator[tuple[Block, Sequence[T]]]:
@@ -43,6 +48,10 @@ class Products:
 
     def __init__(self, blocks: list[Block]) -> None:
         self.blocks = blocks
+        #: Sums what is measured of rows over all who hold some: nobody else, unless `share` said so.
+        self._sum: Sum = _keep
+        #: The numbers of entries of all parameters, where others hold some of them.
+        self._sizes: Sequence[int] | None = None
         #: Slots that have changed since the products among directions were last brought up to date.
         self.changed: set[int] = set()
         # By which parameters are active: with one head per task, a few patterns take turns.
@@ -75,14 +84,22 @@ class Products:
         """True if all inner products cost no more than those of a sample: the calls cost more than the work."""
         return self.count * self.size <= SMALL_WORK
 
+    def share(self, sum_: Sum, sizes: Sequence[int]) -> None:
+        """Be the products of rows of parameters of these sizes, summed by `sum_` over all who hold some."""
+        self._sum, self._sizes = sum_, sizes
+
     def dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
         """Return inner products with the directions of `index`, or with all of them, in float64."""
+        return self._sum(self.own_dots(gradients, index))
+
+    def own_dots(self, gradients: Matrices, index: Tensor | slice = ALL) -> Tensor:
+        """Return the same of the rows that are held here."""
         parts = [block.dots(part, index) for block, part in self._with_gradients(gradients)]
         return (torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]).double()
 
     def inverse_norms(self, gradients: Matrices) -> Tensor:
         """Return 1 / |b| of the directions b over the parameters that have a gradient; 0 where that norm is 0."""
-        return self._pattern(_find_active(gradients)).inverse_norms(self.blocks)
+        return self._pattern(_find_active(gradients)).inverse_norms(self.blocks, self._sum)
 
     def extreme_cosines(
         self, gradients: Matrices, norm: float, dots: Tensor, index: Tensor | slice, kind: str
@@ -92,7 +109,7 @@ class Products:
         Directions that are zero in the active parameters have no cosine and constrain nothing.
         """
         pattern = self._pattern(_find_active(gradients))
-        inverse_norms = pattern.inverse_norms(self.blocks)[index]
+        inverse_norms = pattern.inverse_norms(self.blocks, self._sum)[index]
         if pattern.has_zero:
             dots, inverse_norms = dots[inverse_norms > 0], inverse_norms[inverse_norms > 0]
         return extreme_cosines(dots, inverse_norms, norm, kind)
@@ -114,7 +131,7 @@ class Products:
         """
         projection = self.projection(gradients, kind, slots)
         present = [gradient for gradient in gradients if gradient is not None]
-        if projection.rank >= sum(gradient.numel() for gradient in present):
+        if projection.rank >= self._count_entries(gradients):
             for gradient in present:
                 gradient.zero_()
             return
@@ -133,7 +150,7 @@ class Products:
         key = (kind, _find_active(gradients))
         pattern = self._pattern(key[1])
         if key not in self._projections:
-            self._projections[key] = PROJECTIONS[kind](pattern.gram(self.blocks), slots.arrivals)
+            self._projections[key] = PROJECTIONS[kind](pattern.gram(self.blocks, self._sum), slots.arrivals)
         return self._projections[key]
 
     @property
@@ -143,11 +160,15 @@ class Products:
             return False
         active = (True,) * sum(len(block.layout.columns) for block in self.blocks)
         # Products of its own: looking must not change what the next step computes, not even in the last bit.
-        return Span(PatternProducts(active, self.count).gram(self.blocks)).rank >= self.size
+        return Span(PatternProducts(active, self.count).gram(self.blocks, self._sum)).rank >= self.size
 
     def _subtract_(self, gradients: Matrices, weights: Tensor) -> None:
         for block, part in self._with_gradients(gradients):
             block.subtract_(part, weights)
+
+    def _count_entries(self, gradients: Matrices) -> int:
+        sizes = self._sizes or [0 if gradient is None else gradient.numel() for gradient in gradients]
+        return sum(size for size, gradient in zip(sizes, gradients, strict=True) if gradient is not None)
 
     def _with_gradients(self, gradients: Matrices) -> list[tuple[Block, Matrices]]:
         return [
@@ -210,21 +231,23 @@ class PatternProducts:
     def bytes(self) -> int:
         return self._inverse_norms.nbytes + self._gram.nbytes
 
-    def inverse_norms(self, blocks: Sequence[Block]) -> Tensor:
+    def inverse_norms(self, blocks: Sequence[Block], sum_: Sum = _keep) -> Tensor:
         """Return 1 / |b|, and 0 for a direction that is zero in the active parameters: it constrains nothing."""
         if self.stale_norms:
             slots = _index(self.stale_norms, blocks)
             squares = torch.stack([block.squares(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
+            squares = sum_(squares)
             self._inverse_norms = _resize(self._inverse_norms.to(slots.device), blocks[0].count)
             self._inverse_norms[slots] = torch.where(squares > 0, squares.rsqrt(), 0.0)
             self.has_zero = bool((self._inverse_norms == 0).any())
             self.stale_norms.clear()
         return self._inverse_norms
 
-    def gram(self, blocks: Sequence[Block]) -> Tensor:
+    def gram(self, blocks: Sequence[Block], sum_: Sum = _keep) -> Tensor:
         if self.stale_gram:
             slots = _index(self.stale_gram, blocks)
             rows = torch.stack([block.gram(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
+            rows = sum_(rows)
             self._gram = _resize(self._gram.to(slots.device), blocks[0].count)
             self._gram[slots] = rows
             self._gram[:, slots] = rows.T

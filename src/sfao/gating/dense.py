@@ -90,10 +90,11 @@ def _multiply(rows: Tensor, vector: Tensor, index: Tensor | slice) -> Tensor:
     if isinstance(index, Tensor):
         # Row by row: gathering the rows first would write and read them once more.
         return torch.stack([rows[slot].to(vector.dtype) @ vector for slot in index.tolist()])
-    if rows.dtype != vector.dtype:
+    if rows.dtype != vector.dtype and len(vector):
         parts = [_multiply(rows[:, part].to(vector.dtype), vector[part], index) for part in _split_columns(rows)]
         return torch.stack(parts).sum(0)
     # A product with a vector runs on one core, a batch of them on all: deal the rows out to the cores.
+    rows = rows.to(vector.dtype)
     cores = _count_cores(rows)
     share = len(rows) // cores
     dealt = rows[: cores * share].view(cores, share, len(vector))

@@ -64,12 +64,13 @@ class FactoredBlock(Block):
         images = first @ gradient.T
         for right, other in others:
             images.addmm_(right, other.T)
-        return images.mul_(factors[0]).view(-1, self.rank * self.layout.rows).sum(1)
+        count = len(factors[0]) // self.rank
+        return images.mul_(factors[0]).view(count, self.rank * self.layout.rows).sum(1)
 
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
         pairs = _pair(self._flat[1:], gradients)
         left = self.used[0] * weights.to(pairs[0][1].dtype).view(-1, 1, 1)
-        left = left.view(-1, self.layout.rows).T
+        left = left.view(self.count * self.rank, self.layout.rows).T
         for right, gradient in pairs:
             gradient.addmm_(left, right, alpha=-1)
 
@@ -94,6 +95,24 @@ class FactoredBlock(Block):
         left = self.used[0][slots].double()
         rights = [right[slots].double() for right, is_active in zip(self.used[1:], active, strict=True) if is_active]
         return left, torch.cat(rights, dim=2) if rights else left.new_zeros(len(left), self.rank, 1)
+
+
+class FactoredShard(FactoredBlock):
+    """The factors that one of several holders has: left factors of its rows, right factors of some columns.
+
+    Products need all columns of the right factors: whoever takes them brings these together first.
+    """
+
+    def __init__(self, layout: Layout, dtype: torch.dtype, rank: int, columns: Sequence[int]) -> None:
+        self._held = list(columns)
+        super().__init__(layout, dtype, rank)
+
+    def slot_shapes(self) -> list[tuple[int, ...]]:
+        return [(self.rank, size) for size in (self.layout.rows, *self._held)]
+
+    def hold_tensors(self, tensors: list[Tensor]) -> None:
+        self._held = [right.shape[-1] for right in tensors[1:]]
+        super().hold_tensors(tensors)
 
 
 def _pair(rights: Sequence[Tensor], gradients: Matrices) -> list[tuple[Tensor, Tensor]]:

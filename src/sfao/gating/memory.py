@@ -1,6 +1,6 @@
 """The memory of one layer: storing directions, moving them, and going back when storing fails."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -195,12 +195,20 @@ class Memory:
         return {"kind": block.kind, "tensors": [tensor.clone() for tensor in plain]}
 
     @staticmethod
-    def from_state_dict(state: dict[str, Any], layouts: Sequence[Layout], device: torch.device) -> "Memory":
-        """Return the memory of parameters laid out so; a ValueError if the saved one is of others."""
+    def from_state_dict(
+        state: dict[str, Any],
+        layouts: Sequence[Layout],
+        device: torch.device,
+        load: Callable[[str, Layout, Sequence[Tensor], torch.device], Block] = load_block,
+    ) -> "Memory":
+        """Return the memory of parameters laid out so, its blocks loaded by `load`.
+
+        A ValueError if the saved one is of others.
+        """
         generator = torch.Generator()
         generator.set_state(state["generator"].cpu())
         blocks = [
-            load_block(saved["kind"], layout, saved["tensors"], device)
+            load(saved["kind"], layout, saved["tensors"], device)
             for layout, saved in zip(layouts, state["blocks"], strict=True)
         ]
         memory = Memory(blocks, state["capacity"], generator)

@@ -23,8 +23,10 @@ class Subspace:
     kept to tell how far its outputs have moved since.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, rows: int | None = None) -> None:
         self.layout = layout
+        #: The rows of the layer, of which `layout` has some where others hold the rest.
+        self.rows = layout.rows if rows is None else rows
         self.tasks = 0
         #: One axis per row, orthonormal.
         self.axes = torch.zeros(0, layout.width)
@@ -121,12 +123,14 @@ class Subspace:
     def grow(self, layout: Layout) -> None:
         """Be the space of a layer with more rows, which are free."""
         more = layout.rows - self.layout.rows
-        self.layout = layout
+        self.layout, self.rows = layout, layout.rows
         self.answers = pad(self.answers, (0, more))
         self.used_rows = pad(self.used_rows, (0, more))
         self.is_used_whole = bool(self.used_rows.all())
 
     def _reorder(self, held: Tensor, channels_last: Sequence[int]) -> Tensor:
+        if list(channels_last) == self.channels_last:
+            return held
         orders = zip(held.split(self.layout.columns, 1), self.channels_last, channels_last, strict=True)
         return torch.cat([reorder_columns(part, 1, before, after) for part, before, after in orders], 1)
 
@@ -146,9 +150,20 @@ class Subspace:
         }
 
     @staticmethod
-    def from_state_dict(state: Mapping[str, Any], layout: Layout, device: torch.device) -> "Subspace":
-        """Return the space of a layer laid out so; a ValueError if the saved one is of another."""
-        space = Subspace(layout)
+    def from_state_dict(
+        state: Mapping[str, Any],
+        layout: Layout,
+        device: torch.device,
+        *,
+        rows: int | None = None,
+        width: int | None = None,
+    ) -> "Subspace":
+        """Return the space of a layer laid out so, with this width held; a ValueError if the saved one is of another.
+
+        `rows` are all of the layer's, where `layout` has some of them.
+        """
+        space = Subspace(layout, rows)
+        held = layout.width if width is None else width
         space.tasks, space.mean_moment = int(state["tasks"]), float(state["mean_moment"])
         space.axes, space.moments = state["axes"].float(), state["moments"].double()
         space.probes, space.answers = state["probes"].float(), state["answers"].float()
@@ -157,7 +172,7 @@ class Subspace:
         space.is_used_whole = bool(space.used_rows.all())
         count = len(space.moments)
         found = [tuple(tensor.shape) for tensor in space._tensors()]
-        expected = [(count, layout.width), (count,), (PROBES, layout.width), (PROBES, layout.rows), (layout.rows,)]
+        expected = [(count, held), (count,), (PROBES, held), (PROBES, layout.rows), (layout.rows,)]
         if found != expected:
             raise ValueError(f"an input space of shapes {found} where {expected} were expected")
         if space.tasks < 0 or not all(bool(torch.isfinite(tensor).all()) for tensor in space._tensors()):

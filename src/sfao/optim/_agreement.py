@@ -29,8 +29,9 @@ def store_together(gate: "Gate", ranks: Ranks, model: nn.Module, request: Reques
     with ranks.agree_on_failure():
         kind = isinstance(request.batches, Sequence)
         check_alike(gate, ranks, (request.target, request.per, request.limit, request.objective is None, kind))
-        stored = gate.store(model, join_request(request, ranks), lambda: ranks.gather(None))
-    if find_others(ranks.gather(digest_memories(gate.layers))):
+        joint = join_request(request, ranks) if has_own_batches(gate, model) else request
+        stored = gate.store(model, joint, lambda: ranks.gather(None))
+    if gate.shards is None and find_others(ranks.gather(digest_memories(gate.layers))):
         share_memories(gate.layers, ranks)
     return stored
 
@@ -42,19 +43,34 @@ def check_alike(gate: "Gate", ranks: Ranks, arguments: object) -> None:
         "layers": [(layer.name, [tuple(parameter.shape) for parameter in layer.parameters]) for layer in layers],
         "options": [read_options(layer.options) for layer in layers],
         "arguments of consolidate()": arguments,
-        "memories": (gate.task, digest_memories(layers)),
+        "memories": (gate.task, digest_memories(layers) if gate.shards is None else _count(layers)),
     }
     gathered = ranks.gather((facts, [sketch(layer) for layer in layers]))
     for name in facts:
         others = find_others([of_rank[name] for of_rank, _ in gathered])
         if others:
             raise ValueError(f"the {name} must be the same on all ranks, but are others on {name_ranks(others)}")
+    if gate.shards is not None:
+        return  # each has weights of its own
     first = torch.tensor(gathered[0][1], dtype=torch.float64, device="cpu")
     sketches = [torch.tensor(of_rank, dtype=torch.float64, device="cpu") for _, of_rank in gathered]
     gaps = [float((of_rank - first).norm()) for of_rank in sketches]
     others = [rank for rank, gap in enumerate(gaps) if not gap <= ROUNDING * float(first.norm())]
     if others:
         raise ValueError(f"the weights must be the same on all ranks, but are others on {name_ranks(others)}")
+
+
+def has_own_batches(gate: "Gate", model: nn.Module) -> bool:
+    """Tell whether every rank brings batches of its own: not those that hold one model by tensor parallel."""
+    if gate.shards is None:
+        return True
+    from sfao.optim._sharding.store import is_data_parallel
+
+    return is_data_parallel(model)
+
+
+def _count(layers: list[Layer]) -> list[tuple[int, list[int]]]:
+    return [(len(layer.memory), [len(space.moments) for space in layer.spaces]) for layer in layers]
 
 
 def digest_memories(layers: list[Layer]) -> str:

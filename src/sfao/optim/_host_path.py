@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from math import hypot, isfinite
+from math import hypot, isfinite, prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -98,16 +98,29 @@ def gate_layer(layer: Layer, gradient: "LayerGradient") -> tuple[Decision | None
     """
     if gradient.norm == 0:
         return None, None
-    memory, products, options = layer.memory, layer.memory.products, layer.options
+    memory, products = layer.memory, layer.memory.products
     count = products.count
     if count == 0:
         return Decision.ACCEPT, None
     follow_gradient(layer, gradient)
     matrices = gradient.matrices()
-    sample = memory.sampler.draw(count, options["samples"])
+    sample = memory.sampler.draw(count, layer.options["samples"])
     # Inner products with everything serve the projection too, where they had to be or may as well be taken.
     all_dots = products.dots(matrices) if products.is_small or isinstance(sample, slice) else None
     dots = products.dots(matrices, sample) if all_dots is None else all_dots[sample]
+    return judge(layer, gradient, matrices, sample, dots, all_dots)
+
+
+def judge(
+    layer: Layer,
+    gradient: "LayerGradient",
+    matrices: Sequence[Tensor | None],
+    sample: Tensor | slice,
+    dots: Tensor,
+    all_dots: Tensor | None,
+) -> tuple[Decision, float]:
+    """Decide on a gradient by its inner products with a sample, or with all directions, and make it the update."""
+    memory, products, options = layer.memory, layer.memory.products, layer.options
     largest, smallest = products.extreme_cosines(matrices, gradient.working_norm, dots, sample, options["cosine"])
     accepts, projects, *state = layer.rule.judge(largest, smallest, *layer.rule_numbers, *layer.rule_state)
     layer.rule_state = tuple(state)
@@ -194,6 +207,13 @@ class LayerGradient:
     def matrices(self) -> list[Tensor | None]:
         return as_matrices(self._layouts, [None if g is None else self._prepare(g) for g in self.gradients])
 
+    def own_matrices(self) -> list[Tensor | None]:
+        """Return matrices at their own scale, in float64 where float32 might not hold their products."""
+        largest = measure_norm(self.present)
+        wide = largest != 0 and not SMALL < largest < LARGE
+        prepared = [None if g is None else (g.double() if wide else g.to(working_dtype(g))) for g in self.gradients]
+        return as_matrices(self._layouts, prepared)
+
     def write_back(self, matrices: Sequence[Tensor | None]) -> None:
         for gradient, matrix in zip(self.gradients, matrices, strict=True):
             if gradient is None or matrix is None:
@@ -253,6 +273,8 @@ def in_memory_order(tensor: Tensor) -> Tensor:
 
 def as_matrix(tensor: Tensor, rows: int) -> Tensor:
     """Return a matrix of so many rows, in float32 or float64; a view where strides and dtype allow."""
+    if not tensor.numel():
+        return tensor.reshape(rows, 0 if rows else prod(tensor.shape[1:])).to(working_dtype(tensor))
     if tensor.is_contiguous():
         return tensor.view(rows, -1).to(working_dtype(tensor))
     matrix = in_memory_order(tensor).contiguous().view(rows, -1)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfao.optim._sharding.entries import look_at_shard
 from sfao.optim.layers import Layer
 
 #: Numbers of a sketch, and entries of a parameter that it looks at.
@@ -15,14 +16,21 @@ FAR = 0.5
 
 
 def sketch(layer: Layer) -> list[float]:
-    """Return sums of entries with random signs: the distance of two sketches is about that of the weights."""
+    """Return sums of entries with random signs: the distance of two sketches is about that of the weights.
+
+    Of weights that ranks hold in shards, the sums over this rank's entries.
+    """
     total = torch.zeros(NUMBERS, dtype=torch.float64, device="cpu")
     generator = torch.Generator("cpu").manual_seed(0)
     for parameter in layer.parameters:
-        entries = _look_at_some(parameter)
-        signs = torch.randint(0, 2, (len(entries),), generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
-        places = torch.randint(0, NUMBERS, (len(entries),), generator=generator, device="cpu")
-        total.index_add_(0, places, entries * signs)
+        count = -(-parameter.numel() // _choose_step(parameter))
+        signs = torch.randint(0, 2, (count,), generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
+        places = torch.randint(0, NUMBERS, (count,), generator=generator, device="cpu")
+        if layer.shards is None:
+            total.index_add_(0, places, _look_at_some(parameter) * signs)
+        else:
+            held, entries = look_at_shard(parameter, _choose_step(parameter), layer.shards)
+            total.index_add_(0, places[held], entries * signs[held])
     return total.tolist()
 
 
@@ -34,9 +42,11 @@ def find_strangers(layers: Sequence[Layer], saved: Mapping[str, Sequence[float]]
     gaps: dict[str, float] = {}
     for layer in layers:
         if layer.name in saved and (layer.remembers_inputs or len(layer.memory)):
-            before = torch.tensor(saved[layer.name], dtype=torch.float64, device="cpu")
+            pair = torch.tensor([saved[layer.name], sketch(layer)], dtype=torch.float64, device="cpu")
+            if layer.shards is not None:
+                pair = layer.shards.total(pair.to(layer.parameters[0].device)).cpu()
+            before, now = pair
             size = max(float(before.norm()), torch.finfo(torch.float32).tiny)
-            now = torch.tensor(sketch(layer), dtype=torch.float64, device="cpu")
             gaps[layer.name] = float((now - before).norm()) / size
     far = {name: gap for name, gap in gaps.items() if not gap <= FAR}
     return far if 2 * len(far) > len(gaps) else {}
@@ -59,6 +69,8 @@ def read_sketches(state: Mapping[str, Any]) -> dict[str, list[float]]:
 
 
 def _look_at_some(parameter: Tensor) -> Tensor:
-    flat = parameter.detach().flatten()
-    step = max(1, -(-len(flat) // ENTRIES))
-    return flat[::step].double().cpu()
+    return parameter.detach().flatten()[:: _choose_step(parameter)].double().cpu()
+
+
+def _choose_step(parameter: Tensor) -> int:
+    return max(1, -(-parameter.numel() // ENTRIES))

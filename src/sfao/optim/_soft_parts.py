@@ -19,27 +19,28 @@ SMALLEST_COMPARED = 3e-3
 SMALL_SHARE = 0.1
 
 
-def estimate_fresh_length(layout: Layout) -> float:
-    """Return about the length that a layer of torch has before it has learnt anything."""
-    return float((layout.rows / 3) ** 0.5)
+def estimate_fresh_length(rows: int) -> float:
+    """Return about the length that a layer of torch with so many rows has before it has learnt anything."""
+    return float((rows / 3) ** 0.5)
 
 
 class Part:
     """A matrix of a layer with an input space: its parameters by number, and the place of its axes in the tables."""
 
-    def __init__(self, space: Subspace, parameters: slice, axes: slice, dtype: torch.dtype) -> None:
+    def __init__(self, space: Subspace, parameters: slice, axes: slice) -> None:
         self.space, self.parameters, self.axes = space, parameters, axes
         #: The length of the answers that a drift is relative to.
-        self.size: Tensor = torch.maximum(
-            torch.linalg.vector_norm(space.answers, dtype=dtype),
-            torch.linalg.vector_norm(space.probes, dtype=dtype)
-            * (SMALL_SHARE * estimate_fresh_length(space.layout))
-            / space.layout.width**0.5,
-        ).clamp_min(SMALLEST_LENGTH)
+        self.size = torch.empty(0)
         #: Which rows past tasks depend on, as a column; None for all.
         self.used_rows: Tensor | None = None if space.is_used_whole else space.used_rows[:, None]
         self.coordinates = torch.empty(0)
         self._cut = space.axes, self._split()
+
+    def set_size(self, length: Tensor) -> None:
+        """Be told how long the answers of all rows are; those of a layer of nearly zero count as a fresh one's."""
+        fresh = SMALL_SHARE * estimate_fresh_length(self.space.rows) / self.space.layout.width**0.5
+        probes = torch.linalg.vector_norm(self.space.probes, dtype=length.dtype)
+        self.size = torch.maximum(length, probes * fresh).clamp_min(SMALLEST_LENGTH)
 
     def arrange(self, tensors: Sequence[Tensor | None]) -> None:
         """Hold the space in the order in which these tensors lie in memory."""
@@ -69,14 +70,14 @@ class Seen:
     matrices: list[Tensor | None]
 
 
-def find_parts(layer: Layer, device: torch.device, dtype: torch.dtype) -> Iterator[Part]:
+def find_parts(layer: Layer, device: torch.device) -> Iterator[Part]:
     first, start = 0, 0
     for space in layer.spaces:
         parameters = slice(first, first + len(space.layout.columns))
         first = parameters.stop
         if not space.is_empty:
             space.to(device)
-            yield Part(space, parameters, slice(start, start + len(space.axes)), dtype)
+            yield Part(space, parameters, slice(start, start + len(space.axes)))
             start += len(space.axes)
 
 
@@ -92,22 +93,26 @@ def look(parts: Sequence[Part], tensors: list[Tensor | None]) -> list[Seen]:
             part.coordinates.zero_()
             continue
         _multiply(there, part.coordinates)
-        if part.used_rows is not None:
-            _free_rows(part.coordinates, part.used_rows)
         seen.append(Seen(part, of_part, matrices))
     return seen
 
 
-def _free_rows(coordinates: Tensor, used_rows: Tensor) -> None:
-    """Take no notice of rows that no past task used, while they alone are learnt.
+def measure_used(part: Part) -> Tensor:
+    """Return the squared lengths of coordinates, of the rows that are in use and of all."""
+    coordinates = part.coordinates
+    widest = torch.float32 if coordinates.device.type == "mps" else torch.float64
+    in_use = coordinates if part.used_rows is None else coordinates * part.used_rows
+    return torch.stack([torch.linalg.vector_norm(rows, dtype=widest) for rows in (in_use, coordinates)]).square_()
+
+
+def free_rows(part: Part, in_use: Tensor, whole: Tensor) -> None:
+    """Take no notice of rows that no past task used, unless rows in use are learnt as well, by these squared lengths.
 
     A loss that moves rows in use as well compares them with the others, as one softmax over old and new classes does:
     then what the others make of past inputs matters to past tasks.
     """
-    widest = torch.float32 if coordinates.device.type == "mps" else torch.float64
-    in_use = torch.linalg.vector_norm(coordinates * used_rows, dtype=widest)
-    is_compared = in_use > SMALLEST_COMPARED * torch.linalg.vector_norm(coordinates, dtype=widest)
-    coordinates.mul_(used_rows | is_compared)
+    is_compared = in_use > SMALLEST_COMPARED**2 * whole
+    part.coordinates.mul_(part.used_rows | is_compared)
 
 
 def _multiply(pairs: Sequence[tuple[Tensor, Tensor]], out: Tensor) -> None:

@@ -1,7 +1,7 @@
 """The soft projection of all layers that remember input spaces: nothing in it waits for a device."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,13 +17,27 @@ from sfao.optim._soft_parts import (
     answer,
     estimate_fresh_length,
     find_parts,
+    free_rows,
     look,
+    measure_used,
     remove,
 )
 from sfao.optim.layers import Layer
 
 #: The options that a softening is prepared for.
 PREPARED = ("keep", "tolerance", "restore")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of tensors that are about to be softened."""
+
+    found: list[list[Tensor | None]]
+    seen: list[list[Seen]]
+    #: Squared lengths along each axis (layers x axes), of all there is (layers), and how far answers have moved (parts).
+    energies: Tensor
+    squares: Tensor
+    moved: Tensor
 
 
 class Softening:
@@ -46,7 +60,8 @@ class Softening:
             torch.tensor([float(of_layer[name]) for of_layer in options], dtype=dtype, device=device)
             for name in PREPARED
         )
-        self._parts = [list(find_parts(layer, device, dtype)) for layer in self.layers]
+        self._parts = [list(find_parts(layer, device)) for layer in self.layers]
+        self._measure_sizes(dtype)
         tasks = [max(part.space.tasks for part in parts) for parts in self._parts]
         self._tasks = torch.tensor(tasks, dtype=dtype, device=device)
         widest = max(part.axes.stop for parts in self._parts for part in parts)
@@ -66,10 +81,17 @@ class Softening:
         self.lengths = torch.zeros_like(self._keep)
         self._follow_travels()
 
+    def _measure_sizes(self, dtype: torch.dtype) -> None:
+        """Measure the lengths of answers that drifts are relative to."""
+        parts = [part for of_layer in self._parts for part in of_layer]
+        lengths = torch.stack([torch.linalg.vector_norm(part.space.answers, dtype=dtype) for part in parts])
+        for part, length in zip(parts, self.sum(lengths.square()).sqrt(), strict=True):
+            part.set_size(length)
+
     def _follow_travels(self) -> None:
         """Take over how far the layers have come, and let them see how that goes on."""
-        fresh = [sum(estimate_fresh_length(part.space.layout) ** 2 for part in parts) ** 0.5 for parts in self._parts]
-        found = self.measure_lengths(torch.Tensor.detach).tolist()
+        fresh = [sum(estimate_fresh_length(part.space.rows) ** 2 for part in parts) ** 0.5 for parts in self._parts]
+        found = self.measure_lengths(Tensor.detach).tolist()
         sizes = [max(length, SMALL_SHARE * of_fresh) for length, of_fresh in zip(found, fresh, strict=True)]
         travels = [layer.travel for layer in self.layers]
         sizes = [now if travel.size is None else travel.size for now, travel in zip(sizes, travels, strict=True)]
@@ -88,7 +110,7 @@ class Softening:
     def measure_lengths(self, read: Callable[[Tensor], Tensor | None]) -> Tensor:
         """Return the length of what `read` returns for the parameters of each layer."""
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
-        return self._measure_squares(found).sqrt_()
+        return self.sum(self._measure_squares(found)).sqrt_()
 
     def _hold_coordinates(self, device: torch.device) -> None:
         numbered = [(number, part) for number, parts in enumerate(self._parts) for part in parts]
@@ -118,16 +140,33 @@ class Softening:
             if layer.parameters
         ]
 
+    def sum(self, measured: Tensor) -> Tensor:
+        """Return sums over all that hold these layers, which is nobody else here."""
+        return measured
+
+    def read_weights(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Return what is held here of parameters."""
+        return list(parameters)
+
     def apply(self, read: Callable[[Tensor], Tensor | None]) -> None:
         """Soften what `read` returns for each parameter, in place."""
-        if not self.layers:
-            return
+        if self.layers:
+            measured = self.measure(read)
+            self.finish(measured, measured.energies, measured.squares, measured.moved)
+
+    def measure(self, read: Callable[[Tensor], Tensor | None]) -> Measured:
+        """Measure what `read` returns for each parameter."""
         found = [[read(parameter) for parameter in layer.parameters] for layer in self.layers]
         seen = [look(parts, tensors) for parts, tensors in zip(self._parts, found, strict=True)]
+        self._free_rows(seen)
         energies = self._coordinates.measure_energies(self._keep.dtype)
+        return Measured(found, seen, energies, self._measure_squares(found), self._measure_moves(seen))
+
+    def finish(self, measured: Measured, energies: Tensor, squares: Tensor, moved: Tensor) -> None:
+        """Soften what was measured; the tables are those of all rows."""
         inside = energies.sum(1)
-        outside = (self._measure_squares(found) - inside).clamp_min_(0)
-        self._measure_drifts(seen)
+        outside = (squares - inside).clamp_min_(0)
+        self._note_drifts(measured.seen, moved)
         if self._is_hard:
             factors = keep_or_remove(self._importances, self._keep)
         else:
@@ -140,7 +179,15 @@ class Softening:
         scales = choose_scales(self.shares, self._restore)
         self.lengths = left.sqrt_().mul_(scales)
         self._coordinates.scale((1 - factors).mul_(scales[:, None]))
-        self._remove(found, seen, _Rows(scales))
+        self._remove(measured.found, measured.seen, _Rows(scales))
+
+    def _free_rows(self, seen: list[list[Seen]]) -> None:
+        """Take no notice of rows that no past task used, while they alone are learnt."""
+        partly = [one.part for of_layer in seen for one in of_layer if one.part.used_rows is not None]
+        if partly:
+            measured = self.sum(torch.stack([measure_used(part) for part in partly]))
+            for part, (in_use, whole) in zip(partly, measured, strict=True):
+                free_rows(part, in_use, whole)
 
     def _remove(self, found: list[list[Tensor | None]], seen: list[list[Seen]], scales: "_Rows") -> None:
         """Take what the coordinates say from all tensors, and scale what is left."""
@@ -168,18 +215,24 @@ class Softening:
         lengths = [[nothing if tensor is None else next(measured) for tensor in tensors] for tensors in found]
         return _tabulate(lengths, nothing).square_().sum(1)
 
-    def _measure_drifts(self, seen: list[list[Seen]]) -> None:
-        """Measure the drift of each layer of which something was seen: that of the part that has drifted furthest."""
-        nothing = self._keep.new_zeros(())
+    def _measure_moves(self, seen: list[list[Seen]]) -> Tensor:
+        """Return how far the answers of each part of which something was seen have moved."""
         parts = [(layer, one.part) for layer, of_layer in zip(self.layers, seen, strict=True) for one in of_layer]
         if not parts:
-            return
-        moved = [answer(part, layer.parameters[part.parameters]) for layer, part in parts]
+            return self._keep.new_zeros(0)
+        weights = iter(self.read_weights([p for layer, part in parts for p in layer.parameters[part.parameters]]))
+        moved = [answer(part, [next(weights) for _ in layer.parameters[part.parameters]]) for layer, part in parts]
         torch._foreach_sub_(moved, [part.space.answers for _, part in parts])
-        lengths = torch.stack(torch._foreach_norm(moved, 2, dtype=nothing.dtype))
-        measured = iter((lengths / torch.stack([part.size for _, part in parts])).unbind())
+        return torch.stack(torch._foreach_norm(moved, 2, dtype=self._keep.dtype))
+
+    def _note_drifts(self, seen: list[list[Seen]], moved: Tensor) -> None:
+        """Note the drift of each layer of which something was seen: that of the part that has drifted furthest."""
+        if not len(moved):
+            return
+        sizes = torch.stack([one.part.size for of_layer in seen for one in of_layer])
+        measured = iter((moved / sizes).unbind())
         drifts = [[next(measured) for _ in of_layer] or [self.drifts[number]] for number, of_layer in enumerate(seen)]
-        self.drifts.copy_(_tabulate(drifts, nothing).amax(1))
+        self.drifts.copy_(_tabulate(drifts, self._keep.new_zeros(())).amax(1))
 
 
 class _Rows:
@@ -210,7 +263,8 @@ def _tabulate(rows: Sequence[Sequence[Tensor]], padding: Tensor) -> Tensor:
 
 def _measure_length(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the length of a tensor; of a large one on a CPU by rows, as torch would copy it to widen it."""
-    if tensor.device.type == "cpu" and tensor.ndim > 1 and tensor.dtype == torch.float32 and tensor.is_contiguous():
+    is_plain = tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
+    if is_plain and tensor.ndim > 1 and tensor.numel():
         rows = torch.linalg.vector_norm(tensor.view(len(tensor), -1), dim=1)
         length: Tensor = torch.linalg.vector_norm(rows, dtype=dtype)
         # Beyond, squares leave the range of float32.

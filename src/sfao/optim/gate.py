@@ -20,7 +20,7 @@ from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.objectives import Loss, Objective
 from sfao.optim._consolidation.store import store_memories
-from sfao.optim._gate_path import Path, PathHistory
+from sfao.optim._gate_path import Path, PathHistory, Report
 from sfao.optim._gate_state import Saves
 from sfao.optim._host_path import HostPath
 from sfao.optim._looks import Looks
@@ -28,6 +28,10 @@ from sfao.optim._membership import check_members
 from sfao.optim._planning import check_new_group, check_same_options, plan_options
 from sfao.optim._precision import BACKENDS, EXACT, exact_products
 from sfao.optim._ranks import find_ranks
+from sfao.optim._sharding.checks import check_same_shards, find_group_shards
+from sfao.optim._sharding.sharded_path import ShardedPath
+from sfao.optim._sharding.shards import Shards
+from sfao.optim._sharding.store import store_shards
 from sfao.optim._sketch import check_sketches
 from sfao.optim._softening import Softening
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
@@ -71,7 +75,7 @@ class Gate(Looks, Changes, Saves):
         if not groups:
             raise ValueError("`params` must hold at least one parameter, got none")
         chosen, plan = plan_options(groups, memory_budget, options)
-        self._set_up(granularity, seed, plan, chosen)
+        self._set_up(granularity, seed, plan, chosen, find_group_shards(groups, sync))
         self.process_group, self.sync = process_group, sync
         for group in groups:
             check_group_names(group, OPTION_NAMES)
@@ -79,14 +83,26 @@ class Gate(Looks, Changes, Saves):
 
     @classmethod
     def without_layers(
-        cls, granularity: str, seed: int, memory_plan: MemoryPlan | None, defaults: dict[str, Any]
+        cls,
+        granularity: str,
+        seed: int,
+        memory_plan: MemoryPlan | None,
+        defaults: dict[str, Any],
+        shards: Shards | None = None,
     ) -> Self:
         """Return a gate whose layers `add_group` brings in: those of an optimizer that owns the groups."""
         gate = cls.__new__(cls)
-        gate._set_up(granularity, seed, memory_plan, defaults)
+        gate._set_up(granularity, seed, memory_plan, defaults, shards)
         return gate
 
-    def _set_up(self, granularity: str, seed: int, memory_plan: MemoryPlan | None, defaults: dict[str, Any]) -> None:
+    def _set_up(
+        self,
+        granularity: str,
+        seed: int,
+        memory_plan: MemoryPlan | None,
+        defaults: dict[str, Any],
+        shards: Shards | None,
+    ) -> None:
         check_choice("granularity", granularity, GRANULARITIES)
         check_seed(seed)
         self.granularity, self.seed = granularity, seed
@@ -94,7 +110,9 @@ class Gate(Looks, Changes, Saves):
         self.task = 0
         self.layers: list[Layer] = []
         self.param_groups: list[dict[str, Any]] = []
-        self._path: Path = HostPath(self.layers, PathHistory())
+        #: The ranks that hold the parameters in shards, None if each holds all of them.
+        self.shards = shards
+        self._path: Path = self._make_path(PathHistory())
         self.softening: Softening | None = None
         self._attachment: Attachment | None = None
         self._checked: list[Tensor] = []
@@ -109,10 +127,11 @@ class Gate(Looks, Changes, Saves):
     def add_group(self, group: dict[str, Any]) -> None:
         """Take in a named param group with all options set."""
         check_new_group(group, self.param_groups, self.granularity, self.memory_plan)
+        check_same_shards(group, self.shards)
         if self.granularity == "layer" or not self.layers:
             generator = torch.Generator().manual_seed(self.seed + 7919 * len(self.layers))
             name = "model" if self.granularity == "global" else group["name"]
-            self.layers.append(Layer(name, group, generator))
+            self.layers.append(Layer(name, group, generator, self.shards))
         self.layers[-1].add_parameters(list(group["params"]), group)
         self.param_groups.append(group)
 
@@ -191,7 +210,8 @@ class Gate(Looks, Changes, Saves):
         if not any(layer.space_version for layer in self.layers):
             return None
         if self.softening is None or not self.softening.serves():
-            self.softening = Softening(self.layers)
+            is_sharded = isinstance(self._path, ShardedPath)
+            self.softening = self._path.make_softening() if is_sharded else Softening(self.layers)
         return self.softening
 
     def _check_options(self) -> None:
@@ -271,6 +291,9 @@ class Gate(Looks, Changes, Saves):
         self._check_options()
         self._check_weights()
         self._close_path()
+        if self.shards is not None:
+            ranks = find_ranks(self.process_group)
+            return store_shards(self.layers, self.shards, ranks, self.task, model, request, self._exactly, confirm)
         return store_memories(self.layers, self.task, model, request, self._exactly, confirm)
 
     def end_task(self) -> None:
@@ -287,12 +310,17 @@ class Gate(Looks, Changes, Saves):
     def drop_path(self) -> None:
         """Gate anew from the next step on: memories were replaced, and what a device knew of them is void."""
         self._path.abandon()
-        self._path = HostPath(self.layers, self._path.history)
+        self._path = self._make_path(self._path.history)
+
+    def _make_path(self, history: PathHistory, report: Report | None = None) -> Path:
+        if self.shards is None:
+            return HostPath(self.layers, history, report)
+        return ShardedPath(self.layers, self.shards, history, report)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""
         report, _ = self._path.report(), self._path.counts()
-        path = HostPath(self.layers, PathHistory(), report)
+        path = self._make_path(PathHistory(), report)
         alone = {"_path": path, "softening": None, "_attachment": None, "_hooks": OrderedDict[int, Any]()}
         lost = self._attachment is not None or self._lost_optimizer
         return {**self.__dict__, **alone, "_checked": [], "_lost_optimizer": lost}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfao.gating._layout import lay_out
+from sfao.gating._layout import Layout, lay_out
 from sfao.gating.decision import COUNTED
 from sfao.gating.memories import MEMORIES
 from sfao.gating.memory import Memory
@@ -16,6 +16,8 @@ from sfao.gating.options import DEFAULTS, FIXED, check_options
 from sfao.gating.rules import RULES
 from sfao.gating.storage import Storage
 from sfao.gating.subspace import Subspace
+from sfao.optim._sharding.memories import make_block, make_space
+from sfao.optim._sharding.shards import Shards, has_rows
 from sfao.optim._travel import Travel
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
@@ -123,10 +125,17 @@ class Layer:
     next step on.
     """
 
-    def __init__(self, name: str, options: dict[str, Any], generator: torch.Generator) -> None:
+    def __init__(
+        self, name: str, options: dict[str, Any], generator: torch.Generator, shards: Shards | None = None
+    ) -> None:
         self.name = name
         self.options = options
         self.parameters: list[Tensor] = []
+        #: The ranks that hold the parameters in shards: what is remembered here is then of this one's rows.
+        self.shards = shards
+        #: How the whole parameters are laid out, and which of these matrices are cut by their rows.
+        self.whole_layouts: list[Layout] = []
+        self.have_rows: list[bool] = []
         #: Directions of past gradients, and the spaces of past inputs, one for each block of the parameters.
         self.memory = Memory([], options["capacity"], generator)
         self.spaces: list[Subspace] = []
@@ -147,10 +156,20 @@ class Layer:
         """Take in parameters; those without entries have nothing to remember."""
         sized = [parameter for parameter in parameters if parameter.numel()]
         storage = Storage.of(options)
+        shapes = iter([tuple(parameter.shape) for parameter in sized])
         for layout in lay_out([parameter.shape for parameter in sized]):
-            self.memory.add_block(storage.make(layout))
-            self.spaces.append(Subspace(layout))
+            of_layout = [next(shapes) for _ in layout.columns]
+            self.whole_layouts.append(layout)
+            self.have_rows.append(has_rows(layout, of_layout))
+            self.memory.add_block(make_block(storage, layout, of_layout, self.shards))
+            self.spaces.append(make_space(layout, self.shards))
         self.parameters += sized
+        self.share_products(self.memory)
+
+    def share_products(self, memory: Memory) -> None:
+        """Let a memory of this layer's sum its products over all ranks that hold its rows."""
+        if self.shards is not None:
+            memory.products.share(self.shards.total, [parameter.numel() for parameter in self.parameters])
 
     @property
     def remembers_inputs(self) -> bool:

@@ -15,6 +15,7 @@ from sfao.optim._consolidation.objectives import Loss, Objective
 from sfao.optim._gate_state import OLD_OPTIONS, read_state, write_state
 from sfao.optim._growth import grow_state
 from sfao.optim._planning import check_new_group, name_memory, plan_options
+from sfao.optim._sharding.checks import find_group_shards
 from sfao.optim.descent import (
     ADDED_SETTINGS,
     DESCENT_DEFAULTS,
@@ -79,7 +80,7 @@ class SFAO(Descent):
         check_names(options, OPTION_NAMES, (*DESCENT_NAMES, *GATE_WIDE))
         groups = as_groups(params)
         chosen, plan = plan_options(groups, memory_budget, options)
-        self.gate = Gate.without_layers(granularity, seed, plan, chosen)
+        self.gate = Gate.without_layers(granularity, seed, plan, chosen, find_group_shards(groups, sync))
         self.gate.process_group, self.gate.sync = process_group, sync
         super().__init__(
             groups,

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from sfao.optim._consolidation.objectives import Objective, TrueLogit, find_dtype, unwrap
 from sfao.optim._consolidation.trees import count_examples, find_tensors, map_tensors, move, sign, stack
+from sfao.optim._sharding.shards import is_sharded, make_whole
 
 #: Gradients and activations held at a time, in values (64 MB of floats).
 CHUNK_VALUES = 2**24
@@ -36,8 +37,28 @@ def take_gradients(
             value = objective(model, move(batch, device, dtype))
             if value.ndim != 0:
                 raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
-            found = iter(torch.autograd.grad(value, trainable, allow_unused=True))
+            found = iter(differentiate(model, value, trainable))
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
+
+
+def differentiate(model: nn.Module, value: Tensor, parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Return the gradients of a value, whole ones of parameters that ranks hold in shards.
+
+    The graph of a model that is sharded holds other tensors than its parameters: these get theirs by backward().
+    """
+    if not any(map(is_sharded, parameters)):
+        return torch.autograd.grad(value, parameters, allow_unused=True)
+    everything = list(model.parameters())
+    held = [parameter.grad for parameter in everything]
+    for parameter in everything:
+        parameter.grad = None
+    try:
+        value.backward()  # type: ignore[no-untyped-call]
+        found = [parameter.grad for parameter in parameters]
+    finally:
+        for parameter, gradient in zip(everything, held, strict=True):
+            parameter.grad = gradient
+    return [None if gradient is None else make_whole(gradient) for gradient in found]
 
 
 @dataclass(frozen=True)
@@ -78,10 +99,13 @@ class GradientTaker:
         self._linear = linear
         self._shape: object = None
         self._first: _FirstUnit | None = None
-        self._works = True
+        # Ranks that hold a model in shards take one unit after the other, together.
+        self._works = not any(map(is_sharded, self._parameters))
 
     def room(self, batch: Any) -> int:
         """Return how many units like this one to take at once."""
+        if not self._works:
+            return 1
         shape = sign(batch)
         if shape != self._shape:
             self._shape, self._first = shape, self._examine(batch)

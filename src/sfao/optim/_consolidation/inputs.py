@@ -13,6 +13,8 @@ from sfao.gating.input_moments import InputMoments
 from sfao.optim._consolidation.gradients import eval_mode
 from sfao.optim._consolidation.objectives import Objective, call_model, find_dtype, unwrap
 from sfao.optim._consolidation.trees import count_examples, join, measure_size, move, sign
+from sfao.optim._sharding.shards import make_whole
+from sfao.optim._sharding.stand_ins import StandIns
 
 #: Examples whose inputs are gathered at the end of a task, unless told otherwise.
 EXAMPLES = 600
@@ -47,7 +49,7 @@ def gather_inputs(
     """
     plain = unwrap(model)  # inside a compiled model no call can be seen
     device, dtype = next(iter(weights)).device, find_dtype(plain)
-    watch = _Watch(weights, sum(map(measure_size, examples)), generator, kind)
+    watch = _Watch(plain, weights, sum(map(measure_size, examples)), generator, kind)
     with eval_mode(plain):
         for batch in _join(examples):
             watch.examples = measure_size(batch)
@@ -75,9 +77,15 @@ class _Watch(TorchFunctionMode):
     """Sees every call of a torch function with a weight among its arguments."""
 
     def __init__(
-        self, weights: Mapping[Tensor, bool], examples: int, generator: torch.Generator, kind: type[InputMoments]
+        self,
+        model: nn.Module,
+        weights: Mapping[Tensor, bool],
+        examples: int,
+        generator: torch.Generator,
+        kind: type[InputMoments],
     ) -> None:
         super().__init__()
+        self._stand_ins = StandIns(model, weights)
         self._weights, self._total, self._generator, self._kind = weights, examples, generator, kind
         self.examples = 0
         self.seen = SeenInputs()
@@ -89,15 +97,16 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         arguments = kwargs or {}
         read = READERS.get(func)
-        seen = None
+        seen, used = None, None
         if read is not None:
-            seen, inputs, places = read(*args, **arguments)
-            if seen in self._weights:
+            used, inputs, places = read(*args, **arguments)
+            seen = self._stand_ins.find(used)
+            if seen is not None:
                 self._see(seen, inputs, places)
         # A bias that is a layer of its own has no inputs.
-        self._note_others(func, [argument for argument in (*args, *arguments.values()) if argument is not seen])
+        self._note_others(func, [argument for argument in (*args, *arguments.values()) if argument is not used])
         result = func(*args, **arguments)
-        if seen is not None and seen in self._weights and torch.is_grad_enabled():
+        if seen is not None and torch.is_grad_enabled():
             cut = result.detach().requires_grad_()
             self._results.append((seen, cut, -1 if func is functional.linear else 1 - seen.ndim))
             return cut.clone()  # which may be changed in place
@@ -112,12 +121,14 @@ class _Watch(TorchFunctionMode):
             gradients = torch.autograd.grad(value.sum(), [result for _, result, _ in results], allow_unused=True)
         for (weight, _, dim), gradient in zip(results, gradients, strict=True):
             # A loss that is flat here, as a hinge is once all is learnt, does not tell what it looks at.
+            gradient = None if gradient is None else make_whole(gradient)
             if gradient is not None and bool(gradient.any()):
                 used = gradient.movedim(dim, 0).flatten(1).any(1)
                 self.seen.used_rows[weight] = used | self.seen.used_rows.get(weight, used)
 
     def _see(self, weight: Tensor, inputs: Tensor, places: int) -> None:
         """Add inputs, numbered in the first `places` dimensions: all of them, or some drawn at random."""
+        inputs = make_whole(inputs)
         width, has_bias = inputs.shape[places:].numel(), self._weights[weight]
         moments = self.seen.moments.setdefault(weight, self._kind(width + has_bias, has_bias, self._total))
         count, room = inputs.shape[:places].numel(), moments.room(self.examples)
@@ -132,8 +143,9 @@ class _Watch(TorchFunctionMode):
             return  # attributes, such as a weight's shape, are functions too
         for argument in arguments:
             for tensor in argument if isinstance(argument, (tuple, list)) else (argument,):
-                if isinstance(tensor, nn.Parameter) and tensor in self._weights:
-                    self.seen.others.setdefault(tensor, VIEWS.get(func, func.__name__))
+                weight = self._stand_ins.find(tensor) if isinstance(tensor, nn.Parameter) else None
+                if weight is not None:
+                    self.seen.others.setdefault(weight, VIEWS.get(func, func.__name__))
 
 
 def _read_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor, int]:

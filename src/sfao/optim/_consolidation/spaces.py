@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sfao.gating.subspace import Subspace
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.inputs import EXAMPLES, gather_inputs
+from sfao.optim._sharding.shards import make_whole
 from sfao.optim.layers import Layer
 
 #: Functions that take a bias beside a weight.
@@ -43,7 +44,8 @@ def find_spaces(
                         raise ValueError(f"the inputs of layer {layer.name!r} must be finite, but were not")
                     space = copy(space)
                     space.to(block[0].device)
-                    matrices = [parameter.detach().reshape(space.layout.rows, -1).float() for parameter in block]
+                    whole = [make_whole(parameter.detach()) for parameter in block]
+                    matrices = [parameter.reshape(space.layout.rows, -1).float() for parameter in whole]
                     space.store(found[block[0]], layer.options["axes"], matrices, seen.used_rows.get(block[0]))
                 spaces[layer].append(space)
     _warn_about(layers, found, seen.others)
