@@ -59,6 +59,8 @@ def load_block(kind: str, layout: Layout, tensors: Sequence[Tensor], device: tor
     """Return a block of this kind that holds what another one held in `tensors`."""
     if kind not in STORAGES:
         raise ValueError(f"a block of kind {kind!r}")
+    if kind == DenseBlock.kind:  # matrices, or their entries in a row
+        tensors = [tensor.flatten(1) for tensor in tensors]
     block = STORAGES[kind].make_like(layout, tensors)
     block.load(tensors, device)
     return block

@@ -147,6 +147,7 @@ class Subspace:
             "probes": self._reorder(self.probes, plain).clone(),
             "answers": self.answers.clone(),
             "used_rows": self.used_rows.clone(),
+            "is_used_whole": self.is_used_whole,
         }
 
     @staticmethod
@@ -169,7 +170,7 @@ class Subspace:
         space.probes, space.answers = state["probes"].float(), state["answers"].float()
         # States from before rows were told apart: all of them.
         space.used_rows = state.get("used_rows", torch.ones(layout.rows)).bool()
-        space.is_used_whole = bool(space.used_rows.all())
+        space.is_used_whole = bool(state.get("is_used_whole", space.used_rows.all()))
         count = len(space.moments)
         found = [tuple(tensor.shape) for tensor in space._tensors()]
         expected = [(count, held), (count,), (PROBES, held), (PROBES, layout.rows), (layout.rows,)]

@@ -11,6 +11,7 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
 from sfao.gating.subspace import Subspace
+from sfao.optim._sharding.state import check_whole, read_shard, write_shard
 from sfao.optim._sketch import read_sketches, sketch
 from sfao.optim._travel import Travel
 from sfao.optim.layers import Layer, strip_saved_name
@@ -109,7 +110,7 @@ def read_state(gate: "Gate", state: dict[str, Any]) -> GateState:
         if list(saved) != names:
             raise RuntimeError(f"`state_dict` must be of a model with the layers {names}, got {list(state['layers'])}")
         layers = [_read_layer(layer, saved[layer.name]) for layer in gate.layers]
-        return GateState(int(state["task"]), layers, read_sketches(saved))
+        return GateState(int(state["task"]), layers, read_sketches(saved, gate.shards))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RuntimeError(f"`state_dict` must come from a gate, but reading it failed: {error!r}") from error
 
@@ -136,6 +137,7 @@ def _write_layer(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
         "memory": layer.memory.state_dict(),
         "spaces": [space.state_dict() for space in layer.spaces],
         "travel": layer.travel.state_dict(),
+        **(write_shard(layer, layer.shards) if layer.shards is not None else {}),
     }
 
 
@@ -147,13 +149,17 @@ def _read_layer(layer: Layer, saved: dict[str, Any]) -> LayerState:
         )
     counts = {name: int(saved["counts"][name]) for name in layer.counts}
     device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
-    memory = Memory.from_state_dict(saved["memory"], layer.memory.products.layouts, device)
-    layouts = layer.memory.products.layouts
+    layouts = layer.whole_layouts
     # A state from before there were input spaces has none.
     saved_spaces = saved.get("spaces", [Subspace(layout).state_dict() for layout in layouts])
-    spaces = [
-        Subspace.from_state_dict(space, layout, device) for space, layout in zip(saved_spaces, layouts, strict=True)
-    ]
+    if layer.shards is not None:
+        memory, spaces = read_shard(layer, saved["memory"], saved_spaces, layer.shards)
+    else:
+        check_whole(saved["memory"], saved_spaces)
+        memory = Memory.from_state_dict(saved["memory"], layouts, device)
+        spaces = [
+            Subspace.from_state_dict(space, layout, device) for space, layout in zip(saved_spaces, layouts, strict=True)
+        ]
     travel = Travel.from_state_dict(saved["travel"]) if "travel" in saved else Travel()
     rule_state = tuple(map(float, saved.get("rule_state", layer.rule.initial_state())))
     if len(rule_state) != len(layer.rule_state) or not all(map(isfinite, rule_state)):

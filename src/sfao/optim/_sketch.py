@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sfao.optim._sharding.entries import look_at_shard
+from sfao.optim._sharding.shards import Shards, is_sharded, localise
 from sfao.optim.layers import Layer
 
 #: Numbers of a sketch, and entries of a parameter that it looks at.
@@ -63,9 +64,17 @@ def check_sketches(layers: Sequence[Layer], saved: Mapping[str, Sequence[float]]
         )
 
 
-def read_sketches(state: Mapping[str, Any]) -> dict[str, list[float]]:
+def read_sketches(state: Mapping[str, Any], shards: Shards | None) -> dict[str, list[float]]:
     """Return the sketches in the states of layers; those from before there were any have none."""
-    return {name: [float(number) for number in of["sketch"]] for name, of in state.items() if "sketch" in of}
+    return {name: _read_sketch(of["sketch"], shards) for name, of in state.items() if "sketch" in of}
+
+
+def _read_sketch(saved: Sequence[float] | Tensor, shards: Shards | None) -> list[float]:
+    """Return a sketch, or this rank's share of one: its own, or all of one of whole weights if it is the first."""
+    if isinstance(saved, Tensor) and is_sharded(saved):
+        return [float(number) for number in localise(saved)[0]]
+    whole = saved.sum(0).tolist() if isinstance(saved, Tensor) else saved
+    return [float(number) if shards is None or shards.rank == 0 else 0.0 for number in whole]
 
 
 def _look_at_some(parameter: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sfao.checks import check_at_least_zero, check_choice, is_number
+from sfao.optim._sharding.shards import localise, place_like
 
 MOMENTUM_FORMS = ("heavy_ball", "ema")
 
@@ -63,19 +64,20 @@ class Descent(Optimizer):
     def descend(self, sound: Tensor | None = None) -> None:
         """Move every parameter along its `.grad`; not at all where `sound`, a flag on the device, is false."""
         for settings, parameters in self._group_alike().items():
-            steps = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            steps = [localise(parameter.grad) for parameter in parameters if parameter.grad is not None]
+            own = [localise(parameter) for parameter in parameters]
             if settings.maximize:
                 steps = list(torch._foreach_neg(steps))
             if settings.weight_decay and not settings.decoupled_weight_decay:
-                steps = _add_decay(steps, parameters, settings.weight_decay, sound)
+                steps = _add_decay(steps, own, settings.weight_decay, sound)
             if settings.momentum:
                 steps = self._add_momentum(steps, parameters, settings, sound)
             if settings.weight_decay and settings.decoupled_weight_decay:
-                torch._foreach_mul_(parameters, _if_sound(sound, 1 - settings.lr * settings.weight_decay, 1.0))
+                torch._foreach_mul_(own, _if_sound(sound, 1 - settings.lr * settings.weight_decay, 1.0))
             if isinstance(settings.lr, Tensor):
-                torch._foreach_sub_(parameters, torch._foreach_mul(steps, settings.lr))
+                torch._foreach_sub_(own, torch._foreach_mul(steps, settings.lr))
             else:
-                torch._foreach_add_(parameters, steps, alpha=-settings.lr)
+                torch._foreach_add_(own, steps, alpha=-settings.lr)
 
     def _group_alike(self) -> "dict[DescentSettings, list[Tensor]]":
         """Return the parameters that have gradients, by their settings: those of many groups move in one pass."""
@@ -95,8 +97,8 @@ class Descent(Optimizer):
                 known.append(number)
             else:
                 start = steps[number] * (1 - settings.momentum) if is_average else steps[number].clone()
-                self.state[parameter]["momentum_buffer"] = start
-        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+                self.state[parameter]["momentum_buffer"] = place_like(start, parameter)
+        buffers = [localise(self.state[parameter]["momentum_buffer"]) for parameter in parameters]
         if known:
             old, new = [buffers[number] for number in known], [steps[number] for number in known]
             torch._foreach_mul_(old, _if_sound(sound, settings.momentum, 1.0))

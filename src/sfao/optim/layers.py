@@ -133,8 +133,8 @@ class Layer:
         self.parameters: list[Tensor] = []
         #: The ranks that hold the parameters in shards: what is remembered here is then of this one's rows.
         self.shards = shards
-        #: How the whole parameters are laid out, and which of these matrices are cut by their rows.
-        self.whole_layouts: list[Layout] = []
+        self._cut_layouts: list[Layout] = []
+        #: Which of the matrices that the parameters are laid out in are cut by their rows.
         self.have_rows: list[bool] = []
         #: Directions of past gradients, and the spaces of past inputs, one for each block of the parameters.
         self.memory = Memory([], options["capacity"], generator)
@@ -159,12 +159,17 @@ class Layer:
         shapes = iter([tuple(parameter.shape) for parameter in sized])
         for layout in lay_out([parameter.shape for parameter in sized]):
             of_layout = [next(shapes) for _ in layout.columns]
-            self.whole_layouts.append(layout)
+            self._cut_layouts.append(layout)
             self.have_rows.append(has_rows(layout, of_layout))
             self.memory.add_block(make_block(storage, layout, of_layout, self.shards))
             self.spaces.append(make_space(layout, self.shards))
         self.parameters += sized
         self.share_products(self.memory)
+
+    @property
+    def whole_layouts(self) -> list[Layout]:
+        """How the whole parameters are laid out, whoever holds them."""
+        return self.memory.products.layouts if self.shards is None else self._cut_layouts
 
     def share_products(self, memory: Memory) -> None:
         """Let a memory of this layer's sum its products over all ranks that hold its rows."""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
+#: Its name since torch 2.13, and the one before.
+gather_flat = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+
+
 class LostRank(RuntimeError):  # noqa: N818, it names what has happened
     """Another rank has gone, or does not answer: this one cannot go on."""
 
@@ -50,6 +54,39 @@ class Shards:
         """Return how many of `count` rows a rank has at most."""
         return -(-count // self.size)
 
+    def take(self, whole: Tensor, dim: int, count: int) -> Tensor:
+        """Return this rank's part of a tensor, cut along a dimension of `count` entries."""
+        if whole.shape[dim] != count:
+            raise ValueError(f"a tensor of shape {tuple(whole.shape)} where {count} entries were expected")
+        part = self.cut(count)
+        return whole.narrow(dim, part.start, part.stop - part.start).contiguous()
+
+    def wrap(self, own: Tensor, dim: int, count: int) -> Tensor:
+        """Return this rank's part of a tensor as a DTensor, which says what it is a part of."""
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+
+        shape = torch.Size([*own.shape[:dim], count, *own.shape[dim + 1 :]])
+        placements = [Shard(dim) if number == self.dim else Replicate() for number in range(self.mesh.ndim)]
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(
+            own.contiguous(), self.mesh, placements, run_check=False, shape=shape, stride=stride
+        )
+
+    def unwrap(self, saved: Tensor, dim: int, count: int) -> Tensor:
+        """Return this rank's part of a tensor that was saved by it, or whole."""
+        if not is_sharded(saved):
+            return self.take(saved, dim, count)
+        sharded: DTensor = saved  # type: ignore[assignment]
+        if sharded.device_mesh.size() != self.mesh.size():
+            raise ValueError(
+                f"shards that {sharded.device_mesh.size()} ranks saved, each its own, must be loaded by as many, got "
+                f"{self.mesh.size()}; to change their number, save by torch.distributed.checkpoint (sfao.integrations.dcp)"
+            )
+        own = sharded.to_local()
+        if sharded.shape[dim] != count or own.shape[dim] != self.own(count):
+            raise ValueError(f"a shard of shape {tuple(own.shape)} where {self.own(count)} of {count} were expected")
+        return own.contiguous()
+
     # -- Collectives: all ranks call these in the same order, whatever they hold --------------------------
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -63,7 +100,7 @@ class Shards:
         """Return the tensors of all ranks, of one shape, numbered in a new first dimension."""
         found = own.new_empty(self.size * own.numel())
         with explain_loss("the gate's memories"):
-            distributed.all_gather_into_tensor(found, own.reshape(-1), group=self._group)
+            gather_flat(found, own.reshape(-1), group=self._group)
         return found.view(self.size, *own.shape)
 
     def join(self, own: Tensor, dim: int, count: int) -> Tensor:
@@ -119,6 +156,18 @@ def localise(tensor: Tensor) -> Tensor:
         return tensor
     sharded: DTensor = tensor  # type: ignore[assignment]
     return sharded.to_local()
+
+
+def place_like(own: Tensor, parameter: Tensor) -> Tensor:
+    """Return what this rank holds of a tensor as one that is cut as its parameter is."""
+    if not is_sharded(parameter):
+        return own
+    from torch.distributed.tensor import DTensor
+
+    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+    return DTensor.from_local(
+        own, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
+    )
 
 
 def make_whole(tensor: Tensor) -> Tensor:

@@ -57,16 +57,10 @@ def cut_layer(
 ) -> tuple[Memory, list[Subspace]]:
     """Return this rank's shard of whole memories, given as their states."""
 
-    def cut(tensor: Tensor, dim: int, count: int) -> Tensor:
-        if tensor.shape[dim] != count:
-            raise ValueError(f"a tensor of shape {tuple(tensor.shape)} where {count} entries are cut")
-        part = shards.cut(count)
-        return tensor.narrow(dim, part.start, part.stop - part.start).contiguous()
-
     found = [
-        map_space(state, layout, cut) for state, layout in zip(spaces, layer.whole_layouts, strict=True)
+        map_space(state, layout, shards.take) for state, layout in zip(spaces, layer.whole_layouts, strict=True)
     ]
-    return load_shard(layer, map_memory(memory, layer, cut), found)
+    return load_shard(layer, map_memory(memory, layer, shards.take), found)
 
 
 def load_shard(
@@ -79,7 +73,6 @@ def load_shard(
     found = []
     for state, space in zip(spaces, layer.spaces, strict=True):
         own = Subspace.from_state_dict(state, space.layout, device, width=space.probes.shape[1], rows=space.rows)
-        own.is_used_whole = bool(state.get("is_used_whole", own.is_used_whole))
         found.append(own)
     return loaded, found
 
@@ -94,7 +87,10 @@ def load_block_shard(kind: str, layout: Layout, tensors: Sequence[Tensor], devic
 
 
 def map_memory(state: dict[str, Any], layer: Layer, change: Change) -> dict[str, Any]:
-    """Return the state of a memory of directions with every tensor changed that is cut."""
+    """Return the state of a memory of directions with every tensor changed that is cut.
+
+    Directions as rows of a matrix come and go as matrices themselves, cut along their rows.
+    """
     blocks = []
     for saved, layout, has_rows in zip(state["blocks"], layer.whole_layouts, layer.have_rows, strict=True):
         tensors = saved["tensors"]
@@ -103,7 +99,7 @@ def map_memory(state: dict[str, Any], layer: Layer, change: Change) -> dict[str,
             changed = [change(tensor, 2, size) for tensor, size in zip(tensors, sizes, strict=True)]
         elif has_rows:
             changed = [
-                change(tensor.reshape(len(tensor), tensor.shape[1] // columns, columns), 1, layout.rows).flatten(1)
+                change(as_matrices(tensor, columns), 1, layout.rows)
                 for tensor, columns in zip(tensors, layout.columns, strict=True)
             ]
         else:
@@ -112,11 +108,15 @@ def map_memory(state: dict[str, Any], layer: Layer, change: Change) -> dict[str,
     return {**state, "blocks": blocks}
 
 
+def as_matrices(directions: Tensor, columns: int) -> Tensor:
+    """Return rows of a matrix, numbered by direction, each as a matrix with so many columns."""
+    if directions.ndim == 3:
+        return directions
+    return directions.reshape(len(directions), directions.shape[1] // columns, columns)
+
+
 def map_space(state: dict[str, Any], layout: Layout, change: Change) -> dict[str, Any]:
     """Return the state of an input space with every tensor changed that is cut."""
-    used = state["used_rows"]
     counts = {"axes": layout.width, "probes": layout.width, "answers": layout.rows, "used_rows": layout.rows}
     changed = {name: change(state[name], dim, counts[name]) for name, dim in SPACE_DIMS.items()}
-    # Whether all rows are in use is asked of all of them.
-    whole = used if len(used) == layout.rows else changed["used_rows"]
-    return {**state, **changed, "is_used_whole": bool(whole.all())}
+    return {**state, **changed}
