@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: The key of the gate's state in the state_dict() of the optimizer that it stands in front of.
 STATE_KEY = "sfao_gate"
+#: The key, in the groups of that state_dict(), of how many tasks the gate remembers: whatever keeps the groups alone,
+#: as torch.distributed.checkpoint's helpers do, is noticed when it is loaded.
+TASKS_KEY = "sfao_tasks"
 #: Optimizers with a gate in front of them.
 GATED: WeakSet[Optimizer] = WeakSet()
 
@@ -82,20 +85,26 @@ class Attachment:
     # -- State -----------------------------------------------------------------------------------------
 
     def _add_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        return {**state_dict, STATE_KEY: self._gate.state_dict()}
+        groups = [{**group, TASKS_KEY: self._gate.task} for group in state_dict["param_groups"]]
+        return {**state_dict, "param_groups": groups, STATE_KEY: self._gate.state_dict()}
 
     def _read_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any] | None:
         """Read the gate's state before the optimizer's is touched."""
         self._loaded = None
+        groups = [dict(group) for group in state_dict.get("param_groups", ())]
+        tasks = max((int(group.pop(TASKS_KEY, 0)) for group in groups), default=0)
         if STATE_KEY in state_dict:
             self._loaded = self._gate.read_state_dict(state_dict[STATE_KEY])
-            return {name: value for name, value in state_dict.items() if name != STATE_KEY}
-        if not self._gate.is_empty:
+            kept = {name: value for name, value in state_dict.items() if name != STATE_KEY}
+            return {**kept, "param_groups": groups}
+        # A gate that was loaded before, on its own, remembers as much.
+        if tasks != self._gate.task or (not tasks and not self._gate.is_empty):
             raise RuntimeError(
-                f"`state_dict` must hold the memory of the gate, under {STATE_KEY!r}, as the gate in front of this "
-                f"optimizer remembers something; detach() it to load without"
+                f"`state_dict` must hold the memory of the gate, under {STATE_KEY!r}, of {tasks} tasks where the gate "
+                f"has {self._gate.task}; detach() it to load without. For torch.distributed.checkpoint see "
+                "sfao.integrations.dcp"
             )
-        return None
+        return {**state_dict, "param_groups": groups}
 
     def _adopt_state(self, optimizer: Optimizer) -> None:
         if self._loaded is not None:

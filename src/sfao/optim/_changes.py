@@ -18,6 +18,8 @@ from sfao.optim._growth import find_growth, grow_layer
 from sfao.optim._host_path import find_finite_gradients
 from sfao.optim._membership import find_ungated
 from sfao.optim._planning import name_memory
+from sfao.optim._sharding.shards import Shards
+from sfao.optim._sharding.store import remember_shards
 from sfao.optim.layers import Layer, as_groups, layer_groups
 
 
@@ -30,6 +32,8 @@ class Changes:
     process_group: Any = None
     sync: bool = True
 
+    #: The ranks that hold the parameters in shards.
+    shards: Shards | None
     layers: list[Layer]
     param_groups: list[dict[str, Any]]
     granularity: str
@@ -71,6 +75,8 @@ class Changes:
         which must know the new parameters already, parameters that came into it since `attach` become layers too.
         A ValueError, and nothing changed, for a layer that is gone or has other shapes.
         """
+        if self.shards is not None:
+            raise ValueError("rebind() follows whole parameters, but ranks hold those of this gate in shards; make a new gate")
         grown = find_growth(self.layers, model)
         if grown and self.granularity == "global":
             raise ValueError('rebind() follows layers one by one; it needs granularity="layer", got "global"')
@@ -105,6 +111,8 @@ class Changes:
         self._close_path()
         with self._exactly():
             self._check_options()
+            if self.shards is not None:
+                return remember_shards(holders, self.shards, self.task)
             found = find_finite_gradients(holders)
             return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
 
@@ -124,6 +132,8 @@ class Changes:
         for name in axes:
             check_choice("axes", name, tuple(layer.name for layer in self.layers))
         spaces = {layer: [copy(space) for space in layer.spaces] for layer in self.layers if layer.name in axes}
+        if self.shards is not None and spaces:
+            raise ValueError("set_axes() sets those of whole layers, but ranks hold those of this gate in shards")
         for layer, found in spaces.items():
             found[0].set_axes(axes[layer.name])
         self._close_path()

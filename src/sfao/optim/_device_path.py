@@ -165,6 +165,9 @@ class DevicePath:
 
     # -- Answers ---------------------------------------------------------------------------------------
 
+    def opened(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def report(self) -> Report:
         # Where a step was captured, a replay may have been the last one.
         if self.is_open and (self._report is None or self.captured):

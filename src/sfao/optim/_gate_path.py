@@ -1,5 +1,6 @@
 """A path: how the gradients of all layers are gated, one after the other on the host or together on a device."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -74,6 +75,9 @@ class Path(Protocol):
 
     def note(self, softening: "Softening") -> None:
         """Count and report what a softening has done to the updates of the last step."""
+
+    def opened(self) -> AbstractContextManager[None]:
+        """Have memories whole meanwhile, where others hold parts of them."""
 
     def report(self) -> Report:
         """Return the report of the last step; waits for a device."""

@@ -1,6 +1,7 @@
 """The gate on the host: one layer after the other, each decision known before the next."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from math import hypot, isfinite, prod
 from typing import TYPE_CHECKING
@@ -69,6 +70,9 @@ class HostPath:
                 layer.counts[before or "zero"] -= 1
                 layer.counts[decision] += 1
                 self._report.decisions[layer.name] = decision
+
+    def opened(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def report(self) -> Report:
         return self._report

@@ -6,11 +6,13 @@ from math import nan
 from statistics import fmean
 
 import torch
+from torch import Tensor
 
 from sfao.gating.decision import COUNTED, Decision
 from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import Path, Report
 from sfao.optim._host_path import LayerGradient, find_finite_gradients
+from sfao.optim._sharding.sharded_path import find_sharded_updates
 from sfao.optim.layers import Layer
 
 
@@ -81,7 +83,7 @@ class Looks:
         self._interest.add("risk")
         if self._path.report().norms and self._is_zeroed():
             return nan if self._last_risk is None else self._last_risk
-        with self._exactly():
+        with self._exactly(), self._path.opened():
             self._last_risk = measure_risk(self.layers)
         return self._last_risk
 
@@ -135,7 +137,8 @@ class Looks:
         if gate_path.is_capturing() or not any(self._path.report().norms.values()):
             return
         if "risk" in self._interest:
-            self._last_risk = measure_risk(self.layers)
+            with self._path.opened():
+                self._last_risk = measure_risk(self.layers)
         if "kept" in self._interest:
             self._last_kept = measure_kept(self.layers, self._path.report())
 
@@ -158,6 +161,11 @@ def measure_risk(layers: Sequence[Layer]) -> float:
     return max([0.0, *risks, *(measure_drift_rate(layer, update) for layer, update in found)])
 
 
+def sum_squares(layer: Layer, lengths: Tensor) -> Tensor:
+    """Return lengths of all rows of a layer, from those of the rows that are held here."""
+    return lengths if layer.shards is None else layer.shards.total(lengths.double().square()).sqrt()
+
+
 def measure_drift_rate(layer: Layer, update: LayerGradient) -> float:
     """Return by how much an update changes the layer's outputs for past inputs, relative to what they are."""
     matrices, first, rates = update.matrices(), 0, [0.0]
@@ -166,7 +174,8 @@ def measure_drift_rate(layer: Layer, update: LayerGradient) -> float:
         first += len(space.layout.columns)
         if not space.is_empty:
             change = space.answer([None if matrix is None else matrix.float() for matrix in of_space])
-            rates.append(float(change.norm() / space.answers.norm().clamp_min(torch.finfo(torch.float32).tiny)))
+            lengths = sum_squares(layer, torch.stack([change.norm(), space.answers.norm()]))
+            rates.append(float(lengths[0] / lengths[1].clamp_min(torch.finfo(torch.float32).tiny)))
     return max(rates) * update.norm / update.working_norm
 
 
@@ -178,7 +187,7 @@ def measure_kept(layers: Sequence[Layer], report: Report) -> dict[str, float]:
 
 
 def _find_updates(layers: Sequence[Layer], reader: str) -> list[tuple[Layer, LayerGradient]]:
-    found = find_finite_gradients(layers)
+    found = find_finite_gradients(layers) if not layers or layers[0].shards is None else find_sharded_updates(layers)
     if not found:
         raise RuntimeError(f"{reader} reads the update that step() left in `.grad`; call it before zero_grad()")
     return found

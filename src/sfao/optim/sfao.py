@@ -250,7 +250,10 @@ class SFAO(Descent):
         """Continue where `state_dict` was taken; a RuntimeError, and nothing changed, if it is of another model."""
         if not isinstance(state_dict, dict) or "gate" not in state_dict:
             got = f"keys {list(state_dict)}" if isinstance(state_dict, dict) else type(state_dict).__name__
-            raise RuntimeError(f"`state_dict` must come from SFAO, with a key 'gate', got {got}")
+            raise RuntimeError(
+                f"`state_dict` must come from SFAO, with a key 'gate', got {got}; for torch.distributed.checkpoint see "
+                "sfao.integrations.dcp"
+            )
         state = read_state(self.gate, state_dict["gate"])
         try:
             old = {**DEFAULTS, **OLD_OPTIONS, **ADDED_SETTINGS}

@@ -1,6 +1,7 @@
 """The gate over shards: each rank measures its rows, sums are taken over all of them, and all decide alike."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,6 +50,9 @@ class ShardedPath(HostPath):
     def read_gradients(self) -> tuple[list[tuple[Layer, LayerGradient]], TakenRows]:
         """Return this rank's rows of the gradients, by layer, and where they came from; norms are not known yet."""
         return read_rows(self._layers, self._shards)
+
+    def opened(self) -> AbstractContextManager[None]:
+        return self.gathering.whole()
 
     def step(self, softening: Softening | None) -> None:
         found, taken = self.read_gradients()
@@ -131,6 +135,19 @@ def read_rows(layers: Sequence[Layer], shards: Shards) -> tuple[list[tuple[Layer
         if any(gradient is not None for gradient in own):
             found.append((layer, RowsGradient(own, layer.memory.products.layouts)))
     return found, taken
+
+
+def find_sharded_updates(layers: Sequence[Layer]) -> list[tuple[Layer, LayerGradient]]:
+    """Return this rank's rows of the gradients, or of the updates that a step left, which know the norms of all."""
+    shards = layers[0].shards
+    assert shards is not None
+    found, _ = read_rows(layers, shards)
+    if found:
+        squares = [measure_rows(layer, gradient, False) for layer, gradient in found]
+        tell(found, shards.total(torch.cat(squares)).split(1))
+    for layer, gradient in found:
+        check_finite(layer, gradient)
+    return found
 
 
 def _align_gradient(parameter: Tensor) -> None:

@@ -7,9 +7,10 @@ from torch import nn
 
 from sfao.optim._agreement import digest_memories, share_memories
 from sfao.optim._consolidation.batches import Request
-from sfao.optim._consolidation.store import store_memories
+from sfao.optim._consolidation.store import store_gradient, store_memories
+from sfao.optim._host_path import check_finite, read_gradient
 from sfao.optim._ranks import Ranks, find_others, name_ranks
-from sfao.optim._sharding.shards import Shards
+from sfao.optim._sharding.shards import Shards, make_whole
 from sfao.optim._sharding.whole_layers import adopt_whole, make_whole_layers
 from sfao.optim.layers import Layer
 
@@ -29,6 +30,21 @@ def store_shards(
     stored = store_memories(whole, task, model, request, exactly, confirm)
     if ranks is not None:
         equalise(whole, ranks, is_data_parallel(model))
+    for layer, of_all in zip(layers, whole, strict=True):
+        adopt_whole(layer, of_all, shards)
+    return stored
+
+
+def remember_shards(layers: Sequence[Layer], shards: Shards, task: int) -> int:
+    """Store the directions of the gradients that backward() left, whole; return how many were stored."""
+    whole = make_whole_layers(layers, shards)
+    stored = 0
+    for layer in whole:
+        gradients = [None if p.grad is None else make_whole(p.grad) for p in layer.parameters]
+        if any(gradient is not None for gradient in gradients):
+            gradient = read_gradient(layer, gradients)
+            check_finite(layer, gradient)
+            stored += store_gradient(layer, gradient, task)
     for layer, of_all in zip(layers, whole, strict=True):
         adopt_whole(layer, of_all, shards)
     return stored

@@ -1,0 +1,161 @@
+"""torch.distributed.checkpoint: gated optimizers saved by some ranks and loaded by any number of others.
+
+    dcp.save({"model": model, "optimizer": Checkpoint(optimizer)}, checkpoint_id=folder)
+    dcp.load({"model": model, "optimizer": Checkpoint(optimizer, folder)}, checkpoint_id=folder)
+"""
+
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint import FileSystemReader, StorageReader
+from torch.optim import Optimizer
+
+from sfao.optim._attachment import STATE_KEY
+from sfao.optim._sharding.shards import Shards, find_shards, is_sharded, localise, place_like
+from sfao.optim.gate import Gate
+from sfao.optim.sfao import SFAO
+
+#: The key, in a checkpoint, of all that is no tensor, with what tensors there are.
+HEADER = "sfao_header"
+#: Marks, in the header, the place of a tensor: (mark, name, shape, dtype, dimension along which ranks cut it).
+MARK = "sfao_tensor"
+#: The key of sums that each rank saves of its own weights; they are added up by whoever loads them.
+SKETCH = "sketch"
+
+
+class Checkpoint:
+    """The state of a gated optimizer, or of a gate alone, as torch.distributed.checkpoint takes it (`Stateful`).
+
+    Args:
+        owner: :class:`sfao.SFAO`, an optimizer with a gate in front of it, or a gate.
+        saved: to load: the folder of the checkpoint, or a reader of another storage. A new optimizer cannot know what
+            was remembered: this tells it, before anything is loaded.
+        key: what this object is called in the dict that was saved, where it holds several.
+    """
+
+    def __init__(
+        self, owner: Optimizer | Gate, saved: str | Path | StorageReader | None = None, *, key: str | None = None
+    ) -> None:
+        if not isinstance(owner, (Optimizer, Gate)):
+            raise ValueError(f"`owner` must be an optimizer or a gate, got {type(owner).__name__}")
+        if not isinstance(owner, Gate) and not isinstance(owner, SFAO) and STATE_KEY not in owner.state_dict():
+            raise ValueError(f"`owner` must have a gate, but this {type(owner).__name__} has none; attach() it first")
+        self._owner, self._key = owner, key
+        self._reader = FileSystemReader(saved) if isinstance(saved, (str, Path)) else saved
+        self._header: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is to be saved or, where there is something to load, empty tensors for it."""
+        if self._reader is None:
+            tensors: dict[str, Tensor] = {}
+            header = _mark(self._owner.state_dict(), "", tensors)
+            return {HEADER: _pack(header), **tensors}
+        self._header = self._read_header(self._reader)
+        marks = {mark[1]: mark for mark in _find_marks(self._header)}
+        return {HEADER: b"", **{name: self._make_empty(mark) for name, mark in marks.items()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what was loaded; a RuntimeError, and nothing changed, if it is of another model."""
+        if self._header is None:
+            raise RuntimeError("a Checkpoint must be told what to load: Checkpoint(optimizer, folder)")
+        found = _replace(self._header, lambda mark: state_dict[mark[1]])
+        if isinstance(self._owner, Optimizer):
+            found = {**found, "state": self._place(found["state"])}
+        self._owner.load_state_dict(found)
+
+    @property
+    def _shards(self) -> Shards | None:
+        groups = self._owner.param_groups
+        return find_shards([(str(number), group["params"]) for number, group in enumerate(groups)])
+
+    def _read_header(self, reader: StorageReader) -> Any:
+        names = [name for name in reader.read_metadata().state_dict_metadata if name.split(".")[-1] == HEADER]
+        found = [name for name in names if self._key is None or name == f"{self._key}.{HEADER}"]
+        if len(found) != 1:
+            said = f"none of {names}" if self._key else "none" if not names else f"{len(names)}, name one by `key`:"
+            keys = ", ".join(name.removesuffix(f".{HEADER}") for name in names)
+            raise RuntimeError(f"`saved` must hold one gated optimizer, but there is {said} {keys}".rstrip())
+        prefix = found[0].removesuffix(f".{HEADER}")
+        wanted: dict[str, Any] = {prefix: {HEADER: b""}}
+        checkpoint.load(wanted, storage_reader=reader)
+        return torch.load(BytesIO(wanted[prefix][HEADER]), weights_only=True)
+
+    def _make_empty(self, mark: tuple[Any, ...]) -> Tensor:
+        _, name, shape, dtype, dim = mark
+        whole = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+        shards, device = self._shards, self._owner.param_groups[0]["params"][0].device
+        if shards is None or dim is None or name.split("/")[-1] == SKETCH:
+            return torch.empty(shape, dtype=whole.dtype, device=device)
+        own = shards.take(whole, dim, shape[dim])
+        return shards.wrap(torch.empty(own.shape, dtype=whole.dtype, device=device), dim, shape[dim])
+
+    def _place(self, state: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """Return the optimizer's own state, whole tensors cut as their parameters are."""
+        parameters = [parameter for group in self._owner.param_groups for parameter in group["params"]]
+
+        def place(value: Any, parameter: Tensor) -> Any:
+            if not isinstance(value, Tensor) or is_sharded(value) or value.shape != parameter.shape or value.ndim == 0:
+                return value
+            return _cut_like(value, parameter)
+
+        return {
+            number: {name: place(value, parameters[number]) for name, value in of_one.items()}
+            for number, of_one in state.items()
+        }
+
+
+def _cut_like(whole: Tensor, parameter: Any) -> Tensor:
+    if not is_sharded(parameter):
+        return whole
+    own, mesh = whole, parameter.device_mesh
+    for number, placement in enumerate(parameter.placements):
+        if placement.is_shard():
+            shards = Shards(mesh, number)
+            own = shards.take(own, placement.dim, parameter.shape[placement.dim])
+    return place_like(own, parameter)
+
+
+def _mark(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """Return the value with every tensor that ranks share replaced by a mark; `tensors` takes these."""
+    if isinstance(value, Tensor):
+        dim = next((p.dim for p in value.placements if p.is_shard()), None) if is_sharded(value) else None  # type: ignore[attr-defined]
+        if not value.numel() or (dim is None and not is_sharded(value)):
+            return localise(value).detach().cpu() if value.numel() else torch.empty(value.shape, dtype=value.dtype)
+        tensors[name] = value
+        return (MARK, name, list(value.shape), str(value.dtype).removeprefix("torch."), dim)
+    if isinstance(value, dict):
+        return {key: _mark(part, f"{name}/{key}", tensors) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mark(part, f"{name}/{number}", tensors) for number, part in enumerate(value))
+    return value
+
+
+def _is_mark(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 5 and value[0] == MARK
+
+
+def _find_marks(value: Any) -> Iterator[tuple[Any, ...]]:
+    if _is_mark(value):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _find_marks(part)
+
+
+def _replace(value: Any, find: Callable[[tuple[Any, ...]], Any]) -> Any:
+    if _is_mark(value):
+        return find(value)
+    if isinstance(value, dict):
+        return {key: _replace(part, find) for key, part in value.items()}
+    return type(value)(_replace(part, find) for part in value) if isinstance(value, (list, tuple)) else value
+
+
+def _pack(header: Any) -> bytes:
+    file = BytesIO()
+    torch.save(header, file)
+    return file.getvalue()

@@ -1,0 +1,137 @@
+"""Distributed checkpoints: saved by some ranks, loaded by others, into optimizers that know nothing yet."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed import checkpoint
+
+import sfao
+from sfao.integrations.dcp import Checkpoint
+from tests.distributed.processes import run_ranks
+from tests.distributed.sharded import OPTIMIZERS, Training, make_model, measure_gap, read_whole, shard, use_sfao
+
+CASES = [
+    ("sfao", {"momentum": 0.9}),
+    ("sfao", {"memory": "directions"}),
+    ("sfao", {"storage": "factored", "rank": 2}),
+    ("adamw", {}),
+    ("adamw", {"memory": "both"}),
+]
+
+
+def make_training(rank, size, optimizer, options):
+    model = shard(make_model(), size) if size > 1 else make_model()
+    return Training(model, OPTIMIZERS[optimizer](**options), rank, size)
+
+
+def save(rank, size, folder, optimizer, options):
+    """Train two tasks, save, go on for a few steps."""
+    training = make_training(rank, size, optimizer, options).run(tasks=(0, 1), steps=6)
+    training.train(2, 3)
+    whole = {"model": training.model, "optimizer": Checkpoint(training.optimizer)}
+    checkpoint.save(whole, checkpoint_id=folder)
+    return go_on(training)
+
+
+def go_on(training):
+    before = read_whole(training.model)
+    training.train(2, 4)
+    return {"before": before, "after": read_whole(training.model), "counts": training.gate.counts, "task": training.gate.task}
+
+
+def load(rank, size, folder, optimizer, options):
+    training = make_training(rank, size, optimizer, options)
+    whole = {"model": training.model, "optimizer": Checkpoint(training.optimizer, folder)}
+    checkpoint.load(whole, checkpoint_id=folder)
+    return go_on(training)
+
+
+def run(size, work, *arguments):
+    return run_ranks(size, work, *arguments)[0]
+
+
+@pytest.mark.parametrize(("optimizer", "options"), CASES, ids=str)
+def test_a_checkpoint_of_four_ranks_goes_on_in_two_in_one_and_back_in_four(tmp_path, optimizer, options):
+    folder = str(tmp_path / "saved")
+    saved = run(4, save, folder, optimizer, options)
+    assert saved["task"] == 2
+    for size in (2, 1, 4):
+        found = run(size, load, folder, optimizer, options)
+        assert measure_gap(found["before"], saved["before"]) == 0
+        assert measure_gap(found["after"], saved["after"]) <= (0 if size == 4 else 1e-6)
+        assert (found["counts"], found["task"]) == (saved["counts"], saved["task"])
+
+
+@pytest.mark.parametrize("optimizer", ["sfao", "adamw"])
+def test_a_checkpoint_of_one_process_goes_on_in_two(tmp_path, optimizer):
+    folder = str(tmp_path / "saved")
+    saved = run(1, save, folder, optimizer, {})
+    found = run(2, load, folder, optimizer, {})
+    assert measure_gap(found["after"], saved["after"]) <= 1e-6
+    assert found["counts"] == saved["counts"]
+
+
+def keep_shards(rank, size, folder):
+    training = make_training(rank, size, "sfao", {}).run(tasks=(0,), steps=3)
+    torch.save(training.optimizer.state_dict(), f"{folder}/{rank}.pt")
+    fresh = make_training(rank, size, "sfao", {})
+    fresh.model.load_state_dict(training.model.state_dict())
+    fresh.optimizer.load_state_dict(torch.load(f"{folder}/{rank}.pt", weights_only=False))
+    training.train(1, 3)
+    fresh.train(1, 3)
+    return measure_gap(read_whole(training.model), read_whole(fresh.model))
+
+
+def load_shards(rank, size, folder):
+    state = torch.load(f"{folder}/0.pt", weights_only=False)
+    try:
+        make_training(rank, size, "sfao", {}).optimizer.load_state_dict(state)
+    except RuntimeError as error:
+        return str(error)
+    return "loaded"
+
+
+def test_the_state_of_each_rank_is_loaded_by_as_many_ranks_alone(tmp_path):
+    assert run(2, keep_shards, str(tmp_path)) == 0
+    assert "to change their number, save by torch.distributed.checkpoint" in run(1, load_shards, str(tmp_path))
+    assert "that 2 ranks saved, each its own, must be loaded by as many, got 3" in run(3, load_shards, str(tmp_path))
+
+
+def lose_the_gate(rank, size, optimizer):
+    """What torch's own helpers save of an optimizer has no memory in it."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+    training = make_training(rank, size, optimizer, {}).run(tasks=(0,), steps=3)
+    saved = get_optimizer_state_dict(training.model, training.optimizer)
+    fresh = make_training(rank, size, optimizer, {})
+    try:
+        set_optimizer_state_dict(fresh.model, fresh.optimizer, saved)
+    except RuntimeError as error:
+        return str(error)
+    return "loaded"
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_memory_that_was_left_out_of_a_checkpoint_is_missed(optimizer):
+    assert "sfao.integrations.dcp" in run(2, lose_the_gate, optimizer)
+
+
+def test_bad_owners_are_refused():
+    model = make_model()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="`owner` must have a gate, but this SGD has none"):
+        Checkpoint(plain)
+    with pytest.raises(ValueError, match="`owner` must be an optimizer or a gate, got Sequential"):
+        Checkpoint(model)
+    with pytest.raises(RuntimeError, match=r"must be told what to load: Checkpoint\(optimizer, folder\)"):
+        Checkpoint(sfao.SFAO(sfao.layer_groups(model), lr=0.1)).load_state_dict({})
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_without_a_gate_is_refused(tmp_path: Path):
+    model = make_model()
+    checkpoint.save({"model": model.state_dict()}, checkpoint_id=tmp_path, no_dist=True)
+    optimizer, _ = use_sfao()(model)
+    with pytest.raises(RuntimeError, match="`saved` must hold one gated optimizer, but there is none"):
+        Checkpoint(optimizer, tmp_path).state_dict()
