@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed
 
+from sfao.optim._lost_rank import LostRank, describe_loss, explain_loss, is_loss
+
 T = TypeVar("T")
 
 
@@ -36,9 +38,11 @@ class Ranks:
         """Let all ranks fail if one does."""
         try:
             yield
-        except RankFailure:
+        except (RankFailure, LostRank):
             raise
         except Exception as error:
+            if is_loss(error):
+                raise describe_loss("what ranks remember", error) from error
             reason = str(error).strip().partition("\n")[0]
             try:
                 self._exchange(f"{type(error).__name__}: {reason}", None)
@@ -47,7 +51,8 @@ class Ranks:
 
     def _exchange(self, error: str | None, value: Any) -> Any:
         found: list[Any] = [None] * self.size
-        distributed.all_gather_object(found, (error, value), group=self._group)
+        with explain_loss("what ranks remember"):
+            distributed.all_gather_object(found, (error, value), group=self._group)
         errors = {rank: failed for rank, (failed, _) in enumerate(found) if failed is not None}
         if errors:
             raise RankFailure(f"consolidate() failed, and no rank has stored anything: {_tell(errors)}")
@@ -56,7 +61,8 @@ class Ranks:
     def share(self, value: T) -> T:
         """Return the value of the first rank."""
         held = [value]
-        distributed.broadcast_object_list(held, group=self._group, group_src=0)
+        with explain_loss("what ranks remember"):
+            distributed.broadcast_object_list(held, group=self._group, group_src=0)
         return held[0]
 
     def compare(self, number: int) -> list[int]:
@@ -64,7 +70,8 @@ class Ranks:
         device = "cuda" if "nccl" in distributed.get_backend(self._group) else "cpu"
         own = torch.tensor([number], dtype=torch.int64, device=device)
         found = [torch.empty_like(own) for _ in range(self.size)]
-        distributed.all_gather(found, own, group=self._group)
+        with explain_loss("the ranks' decisions"):
+            distributed.all_gather(found, own, group=self._group)
         numbers = torch.cat(found).tolist()
         return find_others(numbers)
 

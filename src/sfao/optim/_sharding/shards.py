@@ -1,8 +1,7 @@
 """The ranks among which the parameters of a model are cut, and the rows that each of them works on."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, distributed
 
 from sfao.gating._layout import Layout
+from sfao.optim._lost_rank import explain_loss
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 #: Its name since torch 2.13, and the one before.
 gather_flat = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
-
-
-class LostRank(RuntimeError):  # noqa: N818, it names what has happened
-    """Another rank has gone, or does not answer: this one cannot go on."""
 
 
 class Shards:
@@ -121,27 +117,6 @@ class Shards:
         with explain_loss("the gate's rows"):
             distributed.all_to_all_single(found, sent, list(sizes), counts, group=self._group)
         return list(found.split(list(sizes)))
-
-
-@contextmanager
-def explain_loss(what: str) -> Iterator[None]:
-    """Turn what a backend says when another rank is gone into one line."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_loss(error):
-            raise
-        reason = str(error).strip().partition("\n")[0]
-        raise LostRank(
-            f"a rank must have ended: {what} could not be exchanged ({reason}); nothing of this step was applied here. "
-            "Start all ranks again from the last checkpoint"
-        ) from error
-
-
-def is_loss(error: RuntimeError) -> bool:
-    """Tell whether a backend says that another rank does not answer."""
-    said = str(error).lower()
-    return any(word in said for word in ("connection", "timed out", "timeout", "peer", "aborted", "remote process"))
 
 
 def is_sharded(tensor: object) -> bool:
