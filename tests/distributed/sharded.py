@@ -43,7 +43,9 @@ def shard(model: nn.Module, size: int) -> nn.Module:
 def split_tensors(model: nn.Module, size: int) -> nn.Module:
     """The same model by tensor parallel: the first layer by its rows, the second by its columns, the others whole."""
     return parallelize_module(
-        model, init_device_mesh("cpu", (size,)), {"0": ColwiseParallel(output_layouts=_WHOLE), "3": RowwiseParallel(input_layouts=_WHOLE)}
+        model,
+        init_device_mesh("cpu", (size,)),
+        {"0": ColwiseParallel(output_layouts=_WHOLE), "3": RowwiseParallel(input_layouts=_WHOLE)},
     )
 
 
@@ -72,7 +74,9 @@ def join(batches: Batches) -> tuple[Tensor, Tensor]:
 class Training:
     """Trains a model on one task after the other; what it decides is kept."""
 
-    def __init__(self, model: nn.Module, make_optimizer: Callable[[nn.Module], Any], rank: int = 0, size: int = 1) -> None:
+    def __init__(
+        self, model: nn.Module, make_optimizer: Callable[[nn.Module], Any], rank: int = 0, size: int = 1
+    ) -> None:
         self.model, self.rank, self.size = model, rank, size
         self.optimizer, self.gate = make_optimizer(model)
         self.decisions: list[dict[str, str]] = []
@@ -127,9 +131,7 @@ OPTIMIZERS = {"sfao": use_sfao, "adamw": use_adamw}
 
 
 def read_whole(model: nn.Module) -> list[Tensor]:
-    return [
-        (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone() for p in model.parameters()
-    ]
+    return [(p.full_tensor() if isinstance(p, DTensor) else p).detach().clone() for p in model.parameters()]
 
 
 def measure_gap(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:

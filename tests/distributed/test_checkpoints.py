@@ -37,7 +37,12 @@ def save(rank, size, folder, optimizer, options):
 def go_on(training):
     before = read_whole(training.model)
     training.train(2, 4)
-    return {"before": before, "after": read_whole(training.model), "counts": training.gate.counts, "task": training.gate.task}
+    return {
+        "before": before,
+        "after": read_whole(training.model),
+        "counts": training.gate.counts,
+        "task": training.gate.task,
+    }
 
 
 def load(rank, size, folder, optimizer, options):

@@ -1,4 +1,4 @@
-"""A rank that is killed: the others end with an error within a minute, and all go on from the last checkpoint, to the bit."""
+"""A rank that is killed: the others end with an error within a minute, and all go on from the last checkpoint."""
 
 import importlib.util
 import os
@@ -44,7 +44,7 @@ def kill_self_at(holder, name: str, count: int) -> None:
     setattr(holder, name, called)
 
 
-#: Where a rank is killed: in the sums of the tenth step after the first task, while a task is stored, while one is saved.
+#: Where a rank is killed: in the sums of a step, while a task is stored, while a checkpoint is saved.
 POINTS = {
     "step": (Shards, "total", 14),
     "consolidate": (spaces, "gather_inputs", 2),

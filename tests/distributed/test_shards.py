@@ -100,7 +100,10 @@ def measure_bytes(rank, size):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
     training = Training(shard(model, size), use_sfao(), rank, size).run(tasks=(0, 1), steps=2)
-    alone = Training(nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)), use_sfao(sync=False))
+    alone = Training(
+        nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)),
+        use_sfao(sync=False),
+    )
     return training.gate.memory_bytes, alone.run(tasks=(0, 1), steps=2).gate.memory_bytes if rank == 0 else 0
 
 

@@ -1,7 +1,7 @@
 """torch.distributed.checkpoint: gated optimizers saved by some ranks and loaded by any number of others.
 
-    dcp.save({"model": model, "optimizer": Checkpoint(optimizer)}, checkpoint_id=folder)
-    dcp.load({"model": model, "optimizer": Checkpoint(optimizer, folder)}, checkpoint_id=folder)
+dcp.save({"model": model, "optimizer": Checkpoint(optimizer)}, checkpoint_id=folder)
+dcp.load({"model": model, "optimizer": Checkpoint(optimizer, folder)}, checkpoint_id=folder)
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import checkpoint
-from torch.distributed.checkpoint import FileSystemReader, StorageReader
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.storage import StorageReader
 from torch.optim import Optimizer
 
 from sfao.optim._attachment import STATE_KEY
@@ -82,7 +83,7 @@ class Checkpoint:
             raise RuntimeError(f"`saved` must hold one gated optimizer, but there is {said} {keys}".rstrip())
         prefix = found[0].removesuffix(f".{HEADER}")
         wanted: dict[str, Any] = {prefix: {HEADER: b""}}
-        checkpoint.load(wanted, storage_reader=reader)
+        load(wanted, storage_reader=reader)
         return torch.load(BytesIO(wanted[prefix][HEADER]), weights_only=True)
 
     def _make_empty(self, mark: tuple[Any, ...]) -> Tensor:

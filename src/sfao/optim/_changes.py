@@ -76,7 +76,9 @@ class Changes:
         A ValueError, and nothing changed, for a layer that is gone or has other shapes.
         """
         if self.shards is not None:
-            raise ValueError("rebind() follows whole parameters, but ranks hold those of this gate in shards; make a new gate")
+            raise ValueError(
+                "rebind() follows whole parameters, but ranks hold those of this gate in shards; make a new gate"
+            )
         grown = find_growth(self.layers, model)
         if grown and self.granularity == "global":
             raise ValueError('rebind() follows layers one by one; it needs granularity="layer", got "global"')

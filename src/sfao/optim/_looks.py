@@ -187,7 +187,9 @@ def measure_kept(layers: Sequence[Layer], report: Report) -> dict[str, float]:
 
 
 def _find_updates(layers: Sequence[Layer], reader: str) -> list[tuple[Layer, LayerGradient]]:
-    found = find_finite_gradients(layers) if not layers or layers[0].shards is None else find_sharded_updates(layers)
+    is_whole = not layers or layers[0].shards is None
+    found: Sequence[tuple[Layer, LayerGradient]]
+    found = find_finite_gradients(layers) if is_whole else find_sharded_updates(layers)
     if not found:
         raise RuntimeError(f"{reader} reads the update that step() left in `.grad`; call it before zero_grad()")
-    return found
+    return list(found)

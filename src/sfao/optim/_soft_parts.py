@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.gating._layout import Layout
 from sfao.gating.subspace import Subspace
 from sfao.optim._host_path import as_matrix, count_channels_last, in_memory_order
 from sfao.optim.layers import Layer
@@ -111,8 +110,8 @@ def free_rows(part: Part, in_use: Tensor, whole: Tensor) -> None:
     A loss that moves rows in use as well compares them with the others, as one softmax over old and new classes does:
     then what the others make of past inputs matters to past tasks.
     """
-    is_compared = in_use > SMALLEST_COMPARED**2 * whole
-    part.coordinates.mul_(part.used_rows | is_compared)
+    if part.used_rows is not None:
+        part.coordinates.mul_(part.used_rows | (in_use > SMALLEST_COMPARED**2 * whole))
 
 
 def _multiply(pairs: Sequence[tuple[Tensor, Tensor]], out: Tensor) -> None:

@@ -34,7 +34,7 @@ class Measured:
 
     found: list[list[Tensor | None]]
     seen: list[list[Seen]]
-    #: Squared lengths along each axis (layers x axes), of all there is (layers), and how far answers have moved (parts).
+    #: Squared lengths along each axis (layers x axes), of all there is (layers); how far answers have moved (parts).
     energies: Tensor
     squares: Tensor
     moved: Tensor

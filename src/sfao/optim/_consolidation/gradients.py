@@ -53,7 +53,7 @@ def differentiate(model: nn.Module, value: Tensor, parameters: Sequence[Tensor])
     for parameter in everything:
         parameter.grad = None
     try:
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         found = [parameter.grad for parameter in parameters]
     finally:
         for parameter, gradient in zip(everything, held, strict=True):

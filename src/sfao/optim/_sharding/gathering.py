@@ -41,7 +41,10 @@ class Gathering:
         self.made_for = describe(layers)
         self._spaces = [space for layer in layers for space in layer.spaces if not space.is_empty]
         self._blocks = [
-            block for layer in layers for block in layer.memory.blocks if isinstance(block, FactoredBlock) and block.count
+            block
+            for layer in layers
+            for block in layer.memory.blocks
+            if isinstance(block, FactoredBlock) and block.count
         ]
         self._is_open = False
         held = [(tensor, space.layout.width) for space in self._spaces for tensor in (space.axes, space.probes)]

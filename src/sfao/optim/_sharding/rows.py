@@ -26,15 +26,21 @@ class TakenRows:
 
 def take_rows(parameters: Sequence[Tensor], tensors: Sequence[Tensor | None], shards: Shards) -> TakenRows:
     """Return this rank's rows of tensors, each cut as its parameter is."""
-    local = [None if tensor is None else localise(_align(tensor, p)) for p, tensor in zip(parameters, tensors, strict=True)]
+    local = [
+        None if tensor is None else localise(_align(tensor, p)) for p, tensor in zip(parameters, tensors, strict=True)
+    ]
     rows = [
         None if own is None else _cut_own(own, find_dim(parameter), shards)
         for parameter, own in zip(parameters, local, strict=True)
     ]
     by_columns = [n for n, own in enumerate(local) if own is not None and find_dim(parameters[n]) == 1]
     for dtype, numbers in _by_dtype(by_columns, local):
-        pieces = [[_there(local[n])[shards.cut(parameters[n].shape[0], rank)] for n in numbers] for rank in range(shards.size)]
-        shapes = [[_piece_shape(parameters[n], shards, shards.rank, rank) for n in numbers] for rank in range(shards.size)]
+        pieces = [
+            [_there(local[n])[shards.cut(parameters[n].shape[0], rank)] for n in numbers] for rank in range(shards.size)
+        ]
+        shapes = [
+            [_piece_shape(parameters[n], shards, shards.rank, rank) for n in numbers] for rank in range(shards.size)
+        ]
         found = shards.exchange(pieces, [sum(map(prod, of_rank)) for of_rank in shapes])
         split = [_split(flat, of_rank) for flat, of_rank in zip(found, shapes, strict=True)]
         for place, number in enumerate(numbers):

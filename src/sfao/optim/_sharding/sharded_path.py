@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
+class RowsGradient(LayerGradient):
+    """This rank's rows of a layer's gradients, with what is known of all of them."""
+
+    dots: Tensor | None = None
+
+    def forget(self) -> None:
+        """Forget what is known: the gradients have changed."""
+        for name in ("norm", "_scale"):
+            self.__dict__.pop(name, None)
+        self.dots = None
+
+
 class ShardedPath(HostPath):
     """Gates layers that ranks hold in shards; see :class:`sfao.optim._gate_path.Path`.
 
@@ -47,7 +59,7 @@ class ShardedPath(HostPath):
     def make_softening(self) -> ShardedSoftening:
         return ShardedSoftening(self._layers, self._shards, self.gathering)
 
-    def read_gradients(self) -> tuple[list[tuple[Layer, LayerGradient]], TakenRows]:
+    def read_gradients(self) -> tuple[list[tuple[Layer, RowsGradient]], TakenRows]:
         """Return this rank's rows of the gradients, by layer, and where they came from; norms are not known yet."""
         return read_rows(self._layers, self._shards)
 
@@ -76,7 +88,7 @@ class ShardedPath(HostPath):
 
     def _measure_and_soften(
         self,
-        found: list[tuple[Layer, LayerGradient]],
+        found: list[tuple[Layer, RowsGradient]],
         softening: Softening | None,
         read: Callable[[Tensor], Tensor | None],
     ) -> set[Layer]:
@@ -96,7 +108,7 @@ class ShardedPath(HostPath):
             softening.finish(measured, *unpack(summed[-1].to(measured.energies.dtype), measured))
         return softened
 
-    def _sum_again(self, found: dict[Layer, LayerGradient]) -> None:
+    def _sum_again(self, found: dict[Layer, RowsGradient]) -> None:
         """Sum what ranks measure of gradients that were softened."""
         for gradient in found.values():
             gradient.forget()
@@ -106,22 +118,10 @@ class ShardedPath(HostPath):
     def _sum(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
         device = self._layers[0].parameters[0].device
         together = torch.cat([part.to(device) for part in parts]) if parts else torch.zeros(0, device=device)
-        return self._shards.total(together).split([len(part) for part in parts])
+        return list(self._shards.total(together).split([len(part) for part in parts]))
 
 
-class RowsGradient(LayerGradient):
-    """This rank's rows of a layer's gradients, with what is known of all of them."""
-
-    dots: Tensor | None = None
-
-    def forget(self) -> None:
-        """Forget what is known: the gradients have changed."""
-        for name in ("norm", "_scale"):
-            self.__dict__.pop(name, None)
-        self.dots = None
-
-
-def read_rows(layers: Sequence[Layer], shards: Shards) -> tuple[list[tuple[Layer, LayerGradient]], TakenRows]:
+def read_rows(layers: Sequence[Layer], shards: Shards) -> tuple[list[tuple[Layer, RowsGradient]], TakenRows]:
     """Return this rank's rows of the gradients of layers that have some."""
     for layer in layers:
         for parameter in layer.parameters:
@@ -129,7 +129,7 @@ def read_rows(layers: Sequence[Layer], shards: Shards) -> tuple[list[tuple[Layer
     parameters = [parameter for layer in layers for parameter in layer.parameters]
     taken = take_rows(parameters, [parameter.grad for parameter in parameters], shards)
     rows = iter(taken.rows)
-    found: list[tuple[Layer, LayerGradient]] = []
+    found: list[tuple[Layer, RowsGradient]] = []
     for layer in layers:
         own = [next(rows) for _ in layer.parameters]
         if any(gradient is not None for gradient in own):
@@ -137,7 +137,7 @@ def read_rows(layers: Sequence[Layer], shards: Shards) -> tuple[list[tuple[Layer
     return found, taken
 
 
-def find_sharded_updates(layers: Sequence[Layer]) -> list[tuple[Layer, LayerGradient]]:
+def find_sharded_updates(layers: Sequence[Layer]) -> list[tuple[Layer, RowsGradient]]:
     """Return this rank's rows of the gradients, or of the updates that a step left, which know the norms of all."""
     shards = layers[0].shards
     assert shards is not None
@@ -173,23 +173,22 @@ def measure_rows(layer: Layer, gradient: LayerGradient, with_dots: bool) -> Tens
     return torch.cat([square[None], dots.to(device)])
 
 
-def tell(found: Sequence[tuple[Layer, LayerGradient]], summed: Sequence[Tensor]) -> None:
+def tell(found: Sequence[tuple[Layer, RowsGradient]], summed: Sequence[Tensor]) -> None:
     """Let gradients know the norm and the inner products of all their rows."""
     norms = torch.stack([total[0] for total in summed]).sqrt().tolist() if summed else []
     for (_, gradient), total, norm in zip(found, summed, norms, strict=True):
         gradient.__dict__["norm"] = norm
-        if isinstance(gradient, RowsGradient):
-            gradient.dots = total[1:] if len(total) > 1 else None
+        gradient.dots = total[1:] if len(total) > 1 else None
 
 
-def gate_rows(layer: Layer, gradient: LayerGradient) -> tuple[Decision | None, float | None]:
+def gate_rows(layer: Layer, gradient: RowsGradient) -> tuple[Decision | None, float | None]:
     """Decide on a gradient by what is known of all its rows, and make this rank's the update."""
     if gradient.norm == 0:
         return None, None
     memory = layer.memory
     if memory.products.count == 0:
         return Decision.ACCEPT, None
-    assert isinstance(gradient, RowsGradient) and gradient.dots is not None
+    assert gradient.dots is not None
     dots = gradient.dots * (gradient.working_norm / gradient.norm)
     sample = memory.sampler.draw(memory.products.count, layer.options["samples"])
     matrices = gradient.matrices()

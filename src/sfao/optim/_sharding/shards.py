@@ -64,9 +64,7 @@ class Shards:
         shape = torch.Size([*own.shape[:dim], count, *own.shape[dim + 1 :]])
         placements = [Shard(dim) if number == self.dim else Replicate() for number in range(self.mesh.ndim)]
         stride = torch.empty(shape, device="meta").stride()
-        return DTensor.from_local(
-            own.contiguous(), self.mesh, placements, run_check=False, shape=shape, stride=stride
-        )
+        return DTensor.from_local(own.contiguous(), self.mesh, placements, run_check=False, shape=shape, stride=stride)
 
     def unwrap(self, saved: Tensor, dim: int, count: int) -> Tensor:
         """Return this rank's part of a tensor that was saved by it, or whole."""
@@ -76,7 +74,7 @@ class Shards:
         if sharded.device_mesh.size() != self.mesh.size():
             raise ValueError(
                 f"shards that {sharded.device_mesh.size()} ranks saved, each its own, must be loaded by as many, got "
-                f"{self.mesh.size()}; to change their number, save by torch.distributed.checkpoint (sfao.integrations.dcp)"
+                f"{self.mesh.size()}; to change their number, save by torch.distributed.checkpoint: sfao.integrations.dcp"
             )
         own = sharded.to_local()
         if sharded.shape[dim] != count or own.shape[dim] != self.own(count):
@@ -140,9 +138,7 @@ def place_like(own: Tensor, parameter: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor
 
     mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
-    return DTensor.from_local(
-        own, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
-    )
+    return DTensor.from_local(own, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
 
 def make_whole(tensor: Tensor) -> Tensor:

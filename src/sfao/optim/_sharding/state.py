@@ -38,6 +38,6 @@ def check_whole(memory: dict[str, Any], spaces: Sequence[dict[str, Any]]) -> Non
     tensors += [space["axes"] for space in spaces]
     if any(map(is_sharded, tensors)):
         raise ValueError(
-            "a state of shards, which several ranks saved, must be loaded by as many ranks with shards; to change their "
-            "number, save by torch.distributed.checkpoint (sfao.integrations.dcp)"
+            "a state of shards, which several ranks saved, must be loaded by as many ranks with shards; "
+            "to change their number, save by torch.distributed.checkpoint: sfao.integrations.dcp"
         )

@@ -57,15 +57,11 @@ def cut_layer(
 ) -> tuple[Memory, list[Subspace]]:
     """Return this rank's shard of whole memories, given as their states."""
 
-    found = [
-        map_space(state, layout, shards.take) for state, layout in zip(spaces, layer.whole_layouts, strict=True)
-    ]
+    found = [map_space(state, layout, shards.take) for state, layout in zip(spaces, layer.whole_layouts, strict=True)]
     return load_shard(layer, map_memory(memory, layer, shards.take), found)
 
 
-def load_shard(
-    layer: Layer, memory: dict[str, Any], spaces: Sequence[dict[str, Any]]
-) -> tuple[Memory, list[Subspace]]:
+def load_shard(layer: Layer, memory: dict[str, Any], spaces: Sequence[dict[str, Any]]) -> tuple[Memory, list[Subspace]]:
     """Return the memories that a rank's own states are of."""
     device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
     loaded = Memory.from_state_dict(memory, layer.memory.products.layouts, device, load_block_shard)
