@@ -74,7 +74,8 @@ class Shards:
         if sharded.device_mesh.size() != self.mesh.size():
             raise ValueError(
                 f"shards that {sharded.device_mesh.size()} ranks saved, each its own, must be loaded by as many, got "
-                f"{self.mesh.size()}; to change their number, save by torch.distributed.checkpoint: sfao.integrations.dcp"
+                f"{self.mesh.size()}; to change their number, save by torch.distributed.checkpoint: "
+                "sfao.integrations.dcp"
             )
         own = sharded.to_local()
         if sharded.shape[dim] != count or own.shape[dim] != self.own(count):
