@@ -1,0 +1,8 @@
+"""The methods whose runs can be stacked, by name."""
+
+from sfao.methods.stacked.method import StackedMethod, StackReport
+from sfao.methods.stacked.sfao import StackedSFAO
+
+__all__ = ["STACKED", "StackReport", "StackedMethod"]
+
+STACKED: dict[str, type[StackedMethod]] = {"sgd": StackedMethod, "sfao": StackedSFAO}
