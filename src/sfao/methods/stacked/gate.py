@@ -13,6 +13,7 @@ from sfao.methods.method import Method
 from sfao.methods.stacked.method import StackedMethod, StackReport
 from sfao.methods.stacked.models import Tensors, widen
 from sfao.methods.stacked.softening import StackedSoftening, measure_squares
+from sfao.optim.layers import Layer
 from sfao.optim.sfao import SFAO
 
 
@@ -26,7 +27,7 @@ class StackedGate(StackedMethod):
         super().__init__(methods)
         device = methods[0].device
         self._gates = [cast(SFAO, method.optimizer).gate for method in methods]
-        self._layers = [gate.layers for gate in self._gates]
+        self._layers = [self.find_layers(method) for method in methods]
         self._dtype = torch.float32 if device.type == "mps" else torch.float64
         self._names = [[self.names[0][parameter] for parameter in layer.parameters] for layer in self._layers[0]]
         #: The numbers of the layers that are softened.
@@ -39,6 +40,10 @@ class StackedGate(StackedMethod):
         self._is_sound = torch.ones(len(methods), dtype=torch.bool, device=device)
         self._steps = torch.zeros(len(methods), dtype=torch.int64, device=device)
         self._broken = torch.zeros(len(methods), len(self._names), dtype=self._dtype, device=device)
+
+    def find_layers(self, method: Method) -> list[Layer]:
+        """Return the layers of a run that are trained now."""
+        return cast(SFAO, method.optimizer).gate.layers
 
     def _make_softening(self) -> StackedSoftening | None:
         if not self._softened:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import hypot
 
 import torch
 from torch import Tensor
@@ -134,5 +135,5 @@ def _measure_size(layer: Layer) -> float:
     if layer.travel.size is not None:
         return layer.travel.size
     lengths = [torch.linalg.vector_norm(parameter.detach(), dtype=torch.float64) for parameter in layer.parameters]
-    fresh = sum(estimate_fresh_length(space.layout) ** 2 for space in layer.spaces if not space.is_empty) ** 0.5
+    fresh = hypot(*(estimate_fresh_length(space.layout) for space in layer.spaces if not space.is_empty))
     return max(float(torch.stack(lengths).norm()), SMALL_SHARE * fresh)

@@ -46,7 +46,8 @@ class StackedPart:
         now = sum_products(self.probes, [matrix.mT for matrix in self.as_matrices(parameters)])
         if self.used_rows is not None:
             now = now * self.used_rows.mT
-        return torch.linalg.vector_norm(now - self.answers, dim=(1, 2), dtype=self.size.dtype) / self.size
+        moved: Tensor = torch.linalg.vector_norm(now - self.answers, dim=(1, 2), dtype=self.size.dtype)
+        return moved / self.size
 
     def remove(self, gradients: Tensors, coordinates: Tensor, scales: Tensor) -> None:
         """Scale the gradients, and take from them what the coordinates say, in place."""
@@ -90,4 +91,5 @@ def free_rows(coordinates: Tensor, used_rows: Tensor) -> Tensor:
     dtype = torch.float32 if coordinates.device.type == "mps" else torch.float64
     in_use = torch.linalg.vector_norm(coordinates * used_rows, dim=(1, 2), dtype=dtype)
     is_compared = in_use > SMALLEST_COMPARED * torch.linalg.vector_norm(coordinates, dim=(1, 2), dtype=dtype)
-    return coordinates * (used_rows | is_compared[:, None, None])
+    noticed: Tensor = used_rows | is_compared[:, None, None]
+    return coordinates * noticed
