@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.errors import FolderError, is_out_of_memory
+from sfao.experiment.errors import FolderError, Interrupted, is_out_of_memory
 from sfao.experiment.execute import set_up
-from sfao.experiment.pool import Watch, run_all
+from sfao.experiment.pool import Event, Watch, run_all
 from sfao.experiment.record import Record
 from sfao.experiment.stacked.divide import Division, divide, find_model_obstacle
 from sfao.experiment.stacked.member import Member
@@ -18,6 +18,7 @@ from sfao.experiment.worker import Begun, Failure, Job
 from sfao.streams.suite import BENCHMARKS
 
 Say = Callable[[str], None]
+Runner = Callable[..., Sequence[Record | Failure]]
 
 
 def run_stacked(
@@ -31,17 +32,19 @@ def run_stacked(
     stopping: Callable[[], bool] = lambda: False,
     log: Sequence[str] = (),
     say: Say = lambda line: None,
+    others: Runner = run_all,
 ) -> list[Record | Failure]:
-    """Run the jobs as `run_all` does, but those that can in stacks; `say` is told which cannot, and why.
+    """Run the jobs as `run_all` does, but those that can in stacks; `others` runs those that cannot.
 
+    `say` is told in a line each which they are and why, and whatever else a user should know.
     When `stopping` returns True, the runs save their state, each a checkpoint of its own, and Interrupted is raised.
     """
     endings: dict[Path, Record | Failure] = {}
 
-    def hear(job: Job, event: object) -> None:
+    def hear(job: Job, event: Event) -> None:
         if isinstance(event, Record | Failure):
             endings[job.folder] = event
-        watch(job, event)  # type: ignore[arg-type]
+        watch(job, event)
 
     datasets = {name: BENCHMARKS[name].load(data_root) for name in {job.config.benchmark for job in jobs}}
     division = check_models(divide(jobs), datasets)
@@ -50,9 +53,8 @@ def run_stacked(
     with _use_threads(threads):
         for stack in division.stacks:
             run_stack(stack, datasets[stack[0].config.benchmark], resume, hear, stopping, say)
-    others = [job for left in division.others.values() for job in left]
-    run_all(
-        others,
+    others(
+        [job for left in division.others.values() for job in left],
         workers=workers,
         threads=threads,
         data_root=data_root,
@@ -91,6 +93,8 @@ def run_stack(
             together = [member for member in waiting if member.describe_place() == place][:most]
             try:
                 Stack(together, watch, stopping).learn()
+            except Interrupted:
+                raise
             except Exception as error:
                 if is_out_of_memory(error) and len(together) > 1:
                     most = len(together) // 2
