@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+from sfao.experiment.checkpoint import load_checkpoint
 from sfao.experiment.compare import compare
 from sfao.experiment.errors import ConfigError, Interrupted
 from sfao.experiment.in_process import run_here
@@ -193,14 +194,15 @@ def test_a_run_that_diverges_ends_alone_as_it_would_have_without_the_others(tmp_
 
 
 @pytest.mark.parametrize("goes_on", [run_stacked, run_here])
-@pytest.mark.parametrize("method", ["sgd", "sfao", "si"])
-def test_an_interrupted_stack_goes_on_where_it_was_stacked_or_not(tmp_path, method, goes_on):
+# After 3 of 10 steps of the first task, between the ends of that task of two runs, in the second task.
+@pytest.mark.parametrize(("method", "stops_after"), [("si", 3), ("sfao", 11), ("sfao", 15), ("sgd", 17)])
+def test_an_interrupted_stack_goes_on_where_it_was_stacked_or_not(tmp_path, method, stops_after, goes_on):
     settings = {"momentum": 0.5}
     whole, _ = run_together(make_jobs(tmp_path / "whole", [method], **settings))
     looks = iter(range(1000))
     jobs = make_jobs(tmp_path / "cut", [method], **settings)
     with pytest.raises(Interrupted):
-        run_together(jobs, stopping=lambda: next(looks) >= 13)
+        run_together(jobs, stopping=lambda: next(looks) >= stops_after)
     assert all((job.folder / "checkpoint.pt").exists() for job in jobs)
     assert not any((job.folder / "record.json").exists() for job in jobs)
     resumed = compare(jobs, run=goes_on, resume=True)
@@ -239,6 +241,26 @@ def test_out_of_memory_halves_the_stack_and_loses_nothing(tmp_path, monkeypatch)
     for record in stacked:
         folders = [tmp_path / place / f"sgd-{record.seed}" for place in "ab"]
         assert [line["step"] for line in read_steps(folders[0])] == [line["step"] for line in read_steps(folders[1])]
+
+
+def test_interrupted_after_it_was_halved_those_that_wait_are_saved_too(tmp_path, monkeypatch):
+    whole = compare(make_jobs(tmp_path / "b", seeds=4), run=run_here)
+    step, calls = StackedMethod.step, []
+
+    def lack_memory(self, *batch):
+        calls.append(len(self.methods))
+        if len(self.methods) > 2 and len(calls) > 15:
+            raise MemoryError
+        return step(self, *batch)
+
+    monkeypatch.setattr(StackedMethod, "step", lack_memory)
+    jobs = make_jobs(tmp_path / "a", seeds=4)
+    with pytest.raises(Interrupted):
+        run_together(jobs, stopping=lambda: len(calls) >= 20)
+    found = [load_checkpoint(job.folder).state["position"] for job in jobs]
+    assert [(at["task"], at["steps"]) for at in found] == [(1, 14), (1, 14), (1, 10), (1, 10)]
+    resumed, _ = run_together(jobs, resume=True)
+    assert [read_everything(record) for record in resumed] == [read_everything(record) for record in whole]
 
 
 def test_memory_for_not_even_one_run_fails_that_run(tmp_path, monkeypatch):

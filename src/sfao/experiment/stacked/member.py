@@ -35,12 +35,14 @@ class Member(Run):
             check_same_data(self.folder, finished.data, describe_dataset(self.dataset))
             self.release()
             return finished
-        # Models that draw random numbers are not stacked: the generators are as the seed leaves them.
-        with seed_generators(self.config.seed, self.device) as self._generators:
-            self._resume()
-        self._log = RunLog(Telemetry(self.folder, self.position.telemetry), ())
-        self._started = self._saved = time.monotonic()
-        self._interval = self.checkpoint_seconds
+        try:
+            # Models that draw random numbers are not stacked: the generators are as the seed leaves them.
+            with seed_generators(self.config.seed, self.device) as self._generators:
+                self._resume()
+            self._log = RunLog(Telemetry(self.folder, self.position.telemetry), ())
+        except BaseException:
+            self.release()
+            raise
         return None
 
     def release(self) -> None:

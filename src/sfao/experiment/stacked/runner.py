@@ -1,5 +1,6 @@
 """Jobs as stacks, one after the other in this process; what cannot be stacked goes to a pool as usual."""
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,14 +8,14 @@ from pathlib import Path
 import torch
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.errors import FolderError, Interrupted, is_out_of_memory
+from sfao.experiment.errors import Interrupted, is_out_of_memory
 from sfao.experiment.execute import set_up
 from sfao.experiment.pool import Event, Watch, run_all
 from sfao.experiment.record import Record
 from sfao.experiment.stacked.divide import Division, divide, find_model_obstacle
 from sfao.experiment.stacked.member import Member
 from sfao.experiment.stacked.stack import Stack
-from sfao.experiment.worker import Begun, Failure, Job
+from sfao.experiment.worker import Begun, Failure, Job, summarise_error
 from sfao.streams.suite import BENCHMARKS
 
 Say = Callable[[str], None]
@@ -91,32 +92,28 @@ def run_stack(
         while waiting := [member for member in members if not member.is_ended]:
             place = waiting[0].describe_place()
             together = [member for member in waiting if member.describe_place() == place][:most]
-            try:
-                Stack(together, watch, stopping).learn()
-            except Interrupted:
-                raise
-            except Exception as error:
-                if is_out_of_memory(error) and len(together) > 1:
-                    most = len(together) // 2
-                    say(f"out of memory with {len(together)} runs in a stack: going on with {most}")
-                    _free_memory()
-                    continue
-                for member in together:
-                    if not member.is_ended:
-                        watch(member.job, member.fail(error))
+            if not _learn(together, watch, stopping):
+                most = len(together) // 2
+                say(f"out of memory with {len(together)} runs in a stack: going on with {most}")
+                _save_all(together)  # some of them wait until others have ended
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
+    except Interrupted:
+        _save_all(members)
+        raise
     finally:
         for member in members:
             member.release()
 
 
 def _begin(job: Job, dataset: Dataset, resume: bool, watch: Watch, members: list[Member]) -> None:
-    """Add the run to the members, unless it cannot begin."""
+    """Add the run to the members, unless it is finished or cannot begin."""
     watch(job, Begun())
     try:
         member = Member(job, dataset)
         finished = member.begin(resume)
-    except (FolderError, ValueError, RuntimeError) as error:
-        watch(job, Failure(f"{type(error).__name__}: {error}"))
+    except Exception as error:  # of this run alone
+        watch(job, Failure(summarise_error(error), traceback.format_exc()))
         return
     if finished is None:
         members.append(member)
@@ -124,9 +121,25 @@ def _begin(job: Job, dataset: Dataset, resume: bool, watch: Watch, members: list
         watch(job, finished)
 
 
-def _free_memory() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+def _save_all(members: Sequence[Member]) -> None:
+    for member in members:
+        if not member.is_ended:
+            member.save()
+
+
+def _learn(members: Sequence[Member], watch: Watch, stopping: Callable[[], bool]) -> bool:
+    """Let the members learn a task together; return False where the memory was not enough, for fewer to try."""
+    try:
+        Stack(members, watch, stopping).learn()
+    except Interrupted:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) and len(members) > 1:
+            return False
+        for member in members:
+            if not member.is_ended:
+                watch(member.job, member.fail(error))
+    return True
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class Stack:
     """Learns one task, or what is left of it, with all its members; those that come to their end say so to `watch`.
 
     Members change only where the stack hands over to them: a stack that fails, out of memory say, has lost the steps
-    since then and nothing else.
+    since then and nothing else. When `stopping` returns True, it hands over and raises Interrupted.
     """
 
     def __init__(self, members: Sequence[Member], watch: Watch, stopping: Callable[[], bool]) -> None:
@@ -136,19 +136,19 @@ class Stack:
         return not errors
 
     def _save_where_due(self) -> None:
-        """Save a checkpoint of every run from time to time, and where all are to stop."""
-        stop = self._stopping()
-        if stop or time.monotonic() - self._saved > self._interval:
+        """Save a checkpoint of every run from time to time; where all are to stop, leave that to the caller."""
+        if self._stopping():
             self._hand_over()
-            self._save(stop)
+            raise Interrupted
+        if time.monotonic() - self._saved > self._interval:
+            self._hand_over()
+            self._save()
 
-    def _save(self, stop: bool) -> None:
+    def _save(self) -> None:
         began = time.monotonic()
         for member in self.members:
             if not member.is_ended:
                 member.save()
-        if stop:
-            raise Interrupted
         self._saved = time.monotonic()
         self._interval = max(CHECKPOINT_SECONDS, (self._saved - began) / CHECKPOINT_SHARE)
 
@@ -162,7 +162,7 @@ class Stack:
             member.spend(seconds / len(self.members), 0.0)
         for member, row in zip(self.members, found, strict=True):
             if self._stopping():
-                self._save(stop=True)
+                raise Interrupted
             ending: Record | Failure | None
             try:
                 ending = member.diverge(row) if isinstance(row, str) else member.end_task(row)
@@ -173,7 +173,7 @@ class Stack:
             if ending is not None:
                 self._watch(member.job, ending)
         if time.monotonic() - self._saved > self._interval:
-            self._save(stop=False)
+            self._save()
 
 
 class _Clock:

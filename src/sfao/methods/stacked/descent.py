@@ -41,7 +41,8 @@ class StackedDescent:
         for number, (optimizer, of_run) in enumerate(zip(optimizers, names, strict=True)):
             for parameter, name in of_run.items():
                 if name in self._buffers and optimizer.param_groups[0]["momentum"]:
-                    optimizer.state[parameter]["momentum_buffer"] = self._buffers[name][number].clone()
+                    held = self._buffers[name][number].clone(memory_format=torch.contiguous_format)
+                    optimizer.state[parameter]["momentum_buffer"] = held
 
     @torch.no_grad()
     def descend(self, parameters: Tensors, gradients: Tensors, moving: Tensor | None = None) -> Tensors:

@@ -32,6 +32,8 @@ class StackedGate(StackedMethod):
         self._names = [[self.names[0][parameter] for parameter in layer.parameters] for layer in self._layers[0]]
         #: The numbers of the layers that are softened.
         self._softened = [number for number, layer in enumerate(self._layers[0]) if layer.remembers_inputs]
+        # On the device: a list would be sent there at every step.
+        self._places = torch.tensor(self._softened, dtype=torch.int64, device=device)
         self.softening = self._make_softening()
         counts = [[[layer.counts[name] for name in COUNTED] for layer in own] for own in self._layers]
         self._counts = torch.tensor(counts, dtype=torch.int64, device=device)
@@ -57,14 +59,16 @@ class StackedGate(StackedMethod):
 
     def _descend(self, gradients: Tensors) -> None:
         parameters, softening = self.models.parameters, self.softening
+        # Matrices may be transposed; what has more dimensions must be seen as a matrix.
+        gradients = {name: step if step.ndim <= 3 else step.contiguous() for name, step in gradients.items()}
         squares = measure_squares(gradients, self._names, self._dtype)
         self._note_sound(squares)
         self._hold_back(gradients)
         squares = torch.where(self._is_sound[:, None], squares, 0.0)
         codes = torch.where(squares > 0, ACCEPTED, ZERO)
         if softening is not None:
-            softening.apply(gradients, squares[:, self._softened], parameters)
-            codes[:, self._softened] = merge_codes(codes[:, self._softened], softening.shares)
+            softening.apply(gradients, squares[:, self._places], parameters)
+            codes[:, self._places] = merge_codes(codes[:, self._places], softening.shares)
         self._counts += (codes[:, :, None] == self._codes) & self._is_sound[:, None, None]
         steps = self.descent.descend(parameters, gradients, self._is_sound)
         if softening is not None:

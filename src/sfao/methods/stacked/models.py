@@ -43,13 +43,12 @@ class StackedModels:
         return outputs
 
     def take_gradients(self, inputs: Tensor, targets: Tensor, outputs: slice) -> tuple[Tensor, Tensors]:
-        """Return the loss of every model on its own batch, and its gradient."""
+        """Return the loss of every model on its own batch, and its gradient, which may lie transposed in memory."""
         with torch.enable_grad():
             losses = measure_losses(self.forward(inputs, training=True)[..., outputs], targets)
             # No loss depends on the weights of another run, so the gradient of their sum is that of each.
             gradients = torch.autograd.grad(losses.sum(), list(self.parameters.values()))
-        found = {name: gradient.contiguous() for name, gradient in zip(self.parameters, gradients, strict=True)}
-        return losses.detach(), found
+        return losses.detach(), dict(zip(self.parameters, gradients, strict=True))
 
     @torch.no_grad()
     def hand_over(self) -> None:
@@ -67,7 +66,16 @@ def measure_losses(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _stack(held: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> Tensors:
-    return {name: torch.stack([own[name].detach() for own in held]) for name in names}
+    return {name: stack([own[name].detach() for own in held]) for name in names}
+
+
+def stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the tensors with a leading dimension; matrices lie as the products in a backward pass leave gradients.
+
+    Sums of tensors that lie alike are several times as fast.
+    """
+    stacked = torch.stack(list(tensors))
+    return stacked.mT.contiguous().mT if stacked.ndim == 3 else stacked
 
 
 def widen(values: Tensor, like: Tensor) -> Tensor:

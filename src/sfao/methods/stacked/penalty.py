@@ -10,7 +10,7 @@ from sfao.methods.method import Method
 from sfao.methods.quadratic_penalty import PenalisedMethod
 from sfao.methods.si import SI
 from sfao.methods.stacked.method import StackedMethod
-from sfao.methods.stacked.models import Tensors
+from sfao.methods.stacked.models import Tensors, stack
 
 
 class StackedPenalty(StackedMethod):
@@ -34,8 +34,8 @@ class StackedPenalty(StackedMethod):
                 (pull[number], method.penalty.anchors[number]) if acts else _make_nothing(method.parameters[number])
                 for method, pull, acts in zip(own, pulls, acting, strict=True)
             ]
-            self._pulls[name] = torch.stack([pull for pull, _ in held])
-            self._anchors[name] = torch.stack([anchor for _, anchor in held])
+            self._pulls[name] = stack([pull for pull, _ in held])
+            self._anchors[name] = stack([anchor for _, anchor in held])
 
     def descend(self, gradients: Tensors) -> None:
         parameters = self.models.parameters
@@ -59,7 +59,7 @@ class StackedSI(StackedPenalty):
         super().__init__(methods)
         self._own = [cast(SI, method) for method in methods]
         self._gains = {
-            name: torch.stack([method.gains[number] for method in self._own])
+            name: stack([method.gains[number] for method in self._own])
             for number, name in enumerate(self.models.parameters)
         }
 

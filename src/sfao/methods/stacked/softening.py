@@ -114,7 +114,7 @@ class StackedSoftening:
 def measure_squares(tensors: Tensors, names: Sequence[Sequence[str]], dtype: torch.dtype) -> Tensor:
     """Return the squared lengths (runs x layers) of tensors by name, of which each layer has some."""
     lengths = {
-        name: torch.linalg.vector_norm(tensors[name].flatten(1), dim=1, dtype=dtype)
+        name: torch.linalg.vector_norm(tensors[name], dim=tuple(range(1, tensors[name].ndim)), dtype=dtype)
         for of_layer in names
         for name in of_layer
     }
