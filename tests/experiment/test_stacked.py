@@ -9,11 +9,11 @@ import torch
 
 from sfao.experiment.checkpoint import load_checkpoint
 from sfao.experiment.compare import compare
-from sfao.experiment.errors import ConfigError, Interrupted
+from sfao.experiment.errors import Interrupted
 from sfao.experiment.in_process import run_here
 from sfao.experiment.plan import plan
 from sfao.experiment.run import Run
-from sfao.experiment.stacked.divide import check_any_stack, divide
+from sfao.experiment.stacked.divide import divide
 from sfao.experiment.stacked.member import Member
 from sfao.experiment.stacked.runner import run_stacked
 from sfao.experiment.stacked.stack import Stack
@@ -162,14 +162,6 @@ def test_models_that_draw_random_numbers_are_not_stacked(tmp_path):
     ]
 
 
-def test_runs_of_other_shapes_are_in_other_stacks(tmp_path):
-    jobs = make_jobs(tmp_path / "a", seeds=2) + make_jobs(tmp_path / "b", seeds=2, **{"model.hidden": 5})
-    jobs += make_jobs(tmp_path / "c", seeds=1, epochs=2)
-    found = divide(jobs)
-    assert found.stacks == [jobs[:2], jobs[2:4]]
-    assert found.others == {"no other run here can share a stack with it": jobs[4:]}
-
-
 def test_tasks_in_different_orders_are_learnt_in_stacks_of_their_own(tmp_path):
     stacked, _ = run_together(make_jobs(tmp_path / "a", seeds=4, order="random"))
     alone = compare(make_jobs(tmp_path / "b", seeds=4, order="random"), run=run_here)
@@ -290,18 +282,3 @@ def test_an_error_at_the_end_of_a_task_fails_its_run_alone(tmp_path, monkeypatch
     assert records[1].error == "ValueError: no more"
     assert json.loads((tmp_path / "sfao-1" / "record.json").read_text())["status"] == "failed"
     assert [job.config.seed for job, event in events if isinstance(event, Failure)] == [1]
-
-
-def test_no_two_runs_that_can_share_a_stack_are_an_error_of_one_line(tmp_path):
-    for jobs, said in (
-        (make_jobs(tmp_path, ["agem"]), "agem-0: agem has no stacked form"),
-        (make_jobs(tmp_path, ["sgd"], 1), "sgd-0: no other run here can share a stack with it"),
-        (
-            make_jobs(tmp_path, ["sfao"], **{"options.memory": "both"}),
-            "only memory='subspace' can be stacked, got 'both'",
-        ),
-    ):
-        with pytest.raises(ConfigError, match="`--stack` needs runs that can share a stack, got none: ") as error:
-            check_any_stack(jobs)
-        assert said in str(error.value)
-        assert "\n" not in str(error.value)
