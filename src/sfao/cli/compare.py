@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.cli.run import Loggers, stop_signals
+from sfao.cli.stack import Stacked, choose_runner
 from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
 from sfao.names import name_folder
 
@@ -31,6 +32,7 @@ def compare(
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
     log: Loggers = None,
+    stack: Stacked = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
@@ -58,6 +60,7 @@ def compare(
         compare_and_print(
             planned,
             out,
+            **choose_runner(stack, planned, workers=jobs, log=log, quiet=quiet),
             data_root=data_root,
             resume=resume,
             workers=jobs,

@@ -171,6 +171,8 @@ def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) ->
         console.print(f"{name.replace('_', ' '):20} {value:.4f}")
     console.print(f"{'bytes held':20} {record.memory_bytes:,}")
     console.print(f"{'time':20} {record.seconds:.1f} s, {record.step_ms:.2f} ms a step")
+    if record.stacked:
+        console.print(f"{'stacked':20} {record.stacked['runs']} runs: {record.stacked['note']}", highlight=False)
     for rollback in record.rollbacks:
         console.print(describe_rollback(rollback), highlight=False, markup=False)
     for warning in record.warnings:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.cli.compare import check_ended_well, run_in_view, write_results
+from sfao.cli.stack import Stacked, choose_runner
 from sfao.cli.terminal import console, say_json, spoken_errors
 from sfao.names import name_folder
 
@@ -40,6 +41,7 @@ def sweep(
         typer.Option("--jobs", "--workers", help="Runs at a time.", min=1, show_default="as many as cores"),
     ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    stack: Stacked = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
@@ -66,6 +68,7 @@ def sweep(
             planned,
             shown=not (quiet or as_json),
             debug=debug,
+            **choose_runner(stack, planned, workers=jobs, quiet=quiet),
             data_root=data_root,
             resume=resume,
             workers=jobs,

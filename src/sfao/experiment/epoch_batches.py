@@ -17,6 +17,16 @@ def steps_per_epoch(tasks: list[Task], batch_size: int) -> int:
     return sum(-(-len(task.train) // batch_size) for task in tasks)
 
 
+def make_pass_generator(seed: int, label: str, number: int = 0) -> torch.Generator:
+    """Return the generator that shuffles one pass over the task of this number among those that an epoch teaches."""
+    return make_generator(seed, f"{label}, task {number}")
+
+
+def name_epoch(task: int, epoch: int) -> str:
+    """Return the label of an epoch, by which its order is drawn."""
+    return f"stream task {task}, epoch {epoch}"
+
+
 def epoch_batches(
     tasks: list[Task], batch_size: int, seed: int, label: str, device: torch.device, start: int
 ) -> Iterator[TaskBatch]:
@@ -24,7 +34,7 @@ def epoch_batches(
 
     The order depends on the arguments alone, so a run that resumes in the middle needs no state for it.
     """
-    passes = [make_generator(seed, f"{label}, task {number}") for number in range(len(tasks))]
+    passes = [make_pass_generator(seed, label, number) for number in range(len(tasks))]
     turns = torch.cat([torch.full((steps_per_epoch([task], batch_size),), n) for n, task in enumerate(tasks)])
     if len(tasks) > 1:
         turns = turns[torch.randperm(len(turns), generator=make_generator(seed, f"{label}, turns"))]

@@ -16,6 +16,18 @@ class Diverged(Exception):  # noqa: N818, it names what happened
     """Losses or outputs are no longer finite numbers."""
 
 
+def describe_broken_loss(loss: float, step: int, task: int) -> str:
+    return f"the loss was {loss} at step {step}, in task {task + 1}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether a device, or torch on the CPU, had no memory left."""
+    lacks = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error).lower() for text in lacks)
+    )
+
+
 class SharpForgetting(Exception):  # noqa: N818, it names what happened
     """Forgetting rose too sharply: the guard goes back."""
 

@@ -20,7 +20,7 @@ def evaluate(model: nn.Module, tasks: Iterable[Task], on: str, device: torch.dev
     """
     was_training = model.training
     model.eval()
-    found = [_measure_accuracy(model, task, _choose_images(task, on), device) for task in tasks]
+    found = [_measure_accuracy(model, task, choose_images(task, on), device) for task in tasks]
     model.train(was_training)
     return found
 
@@ -33,11 +33,16 @@ def _measure_accuracy(model: nn.Module, task: Task, images: LabelledImages, devi
         finite &= logits.isfinite().all()
         correct += (logits.argmax(1) == targets).sum()
     if not finite:
-        raise Diverged(f"the model gives outputs that are no numbers on task {task.name!r}")
+        raise Diverged(describe_broken_outputs(task))
     return int(correct) / len(images)
 
 
-def _choose_images(task: Task, on: str) -> LabelledImages:
+def describe_broken_outputs(task: Task) -> str:
+    return f"the model gives outputs that are no numbers on task {task.name!r}"
+
+
+def choose_images(task: Task, on: str) -> LabelledImages:
+    """Return the `test` or `validation` part of a task."""
     images = task.test if on == "test" else task.validation
     if images is None:
         raise ValueError(f"task {task.name!r} holds nothing out: `validation` must be above 0")

@@ -20,6 +20,8 @@ class Position:
     warnings: list[str] = field(default_factory=list)
     #: The times that the guard went back, as the record tells them.
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
+    #: The largest number of runs that made steps together with this one, itself included; 0 if none ever did.
+    stacked: int = 0
 
     @property
     def steps_made(self) -> int:

@@ -20,6 +20,10 @@ from sfao.metrics import summary
 
 RECORD = "record.json"
 STATUSES = ("done", "diverged", "failed")
+STACKED_NOTE = (
+    "steps were made together with those of other runs: numbers equal those of a run on its own within seed noise, "
+    "and seconds and step_ms are this run's share of the time of all"
+)
 
 
 @dataclass
@@ -41,6 +45,9 @@ class Record:
     decisions: dict[str, dict[str, int]] = field(default_factory=dict)
     #: The times that the guard went back: {task, step, from, to, reason, values, tightened}.
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
+    #: Of a run that made its steps together with others, {runs, note}: how many they were, and what that means for
+    #: its numbers and times. Empty for a run on its own.
+    stacked: dict[str, Any] = field(default_factory=dict)
     memory_bytes: int = 0
     #: Stored directions in the layer that holds most; 0 for methods that store none.
     directions: int = 0
@@ -119,6 +126,8 @@ def _check(record: Record) -> None:
         raise ValueError(f"`order` must name each task once, got {record.order}")
     for rollback in record.rollbacks:
         _check_rollback(rollback)
+    if record.stacked and not (type(record.stacked.get("runs")) is int and record.stacked["runs"] > 0):
+        raise ValueError(f"`stacked.runs` must be how many runs shared a stack, got {record.stacked.get('runs')!r}")
     if record.status == "done":
         _check_metrics(record)
 
@@ -134,6 +143,11 @@ def _check_metrics(record: Record) -> None:
         told = record.metrics.get(name)
         if not isclose(nan if told is None else told, value, abs_tol=1e-9):
             raise ValueError(f"`metrics.{name}` must be that of the accuracy matrix, {value}, got {told}")
+
+
+def describe_stack(runs: int) -> dict[str, Any]:
+    """Return what a record says of a run that made its steps together with others, so many in all; empty for none."""
+    return {"runs": runs, "note": STACKED_NOTE} if runs else {}
 
 
 def describe_rollback(rollback: dict[str, Any]) -> str:

@@ -12,8 +12,8 @@ from sfao.data.dataset import Dataset
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
 from sfao.experiment.device import usable_device
-from sfao.experiment.epoch_batches import epoch_batches, steps_per_epoch
-from sfao.experiment.errors import Diverged, Interrupted, SharpForgetting
+from sfao.experiment.epoch_batches import epoch_batches, name_epoch, steps_per_epoch
+from sfao.experiment.errors import Diverged, Interrupted, SharpForgetting, describe_broken_loss
 from sfao.experiment.evaluation import evaluate
 from sfao.experiment.folder import check_same_data
 from sfao.experiment.guard import make_guard
@@ -21,7 +21,7 @@ from sfao.experiment.make_model import make_model
 from sfao.experiment.position import Position
 from sfao.experiment.progress import Report, Update, add_up_decisions
 from sfao.experiment.randomness import seed_generators
-from sfao.experiment.record import Record, describe_dataset, timestamp, versions, weights_digest
+from sfao.experiment.record import Record, describe_dataset, describe_stack, timestamp, versions, weights_digest
 from sfao.experiment.run_log import RunLog
 from sfao.experiment.snapshot import restore_snapshot, take_snapshot
 from sfao.experiment.telemetry import Telemetry
@@ -92,11 +92,14 @@ class Run:
                 self.position.initial = self._accuracies()
             while self.position.task < len(self.stream):
                 self._learn_task(report, stopping)
-            if len(self.stream) > 1:  # a method has no effect on the first task
-                self.position.warnings += self.method.concerns()
-            return self._finish("done", self.method.decisions)
+            return self._end()
         except (Diverged, NonFiniteGradient) as error:
             return self._finish("diverged", self._decisions_in_the_end(), str(error))
+
+    def _end(self) -> Record:
+        if len(self.stream) > 1:  # a method has no effect on the first task
+            self.position.warnings += self.method.concerns()
+        return self._finish("done", self.method.decisions)
 
     def _learn_task(self, report: Report, stopping: Callable[[], bool]) -> None:
         number, task = self.position.task, self.stream.tasks[self.position.task]
@@ -117,16 +120,22 @@ class Run:
         if self._guard is not None:
             self._guard.end_task()
             self.method.relax()
-        self.method.end_task(number, task, make_generator(self.config.seed, f"end of stream task {number}"))
+        self._end_task(row)
+        self._save()
+
+    def _end_task(self, row: list[float]) -> None:
+        """Let the method store what later tasks need of the one just learnt; these are the accuracies after it."""
+        number = self.position.task
+        generator = make_generator(self.config.seed, f"end of stream task {number}")
+        self.method.end_task(number, self.stream.tasks[number], generator)
         self.position.matrix.append(row)
         self._log.add_accuracies(self.position, row)
         self.position.task, self.position.epoch = number + 1, 0
-        self._save()
 
     def _learn_epoch(self, taught: list[Task], report: Report, stopping: Callable[[], bool]) -> None:
         """Make the steps of an epoch that are left; raise SharpForgetting where the guard finds it."""
         at, config = self.position, self.config
-        label = f"stream task {at.task}, epoch {at.epoch}"
+        label = name_epoch(at.task, at.epoch)
         batches = epoch_batches(taught, config.batch_size, config.seed, label, self.device, at.batch)
         began, first = time.monotonic(), at.steps
         self.model.train()
@@ -167,7 +176,7 @@ class Run:
     def _check_finite(self, loss: Tensor) -> float:
         value = float(loss)
         if not isfinite(value):
-            raise Diverged(f"the loss was {value} at step {self.position.steps}, in task {self.position.task + 1}")
+            raise Diverged(describe_broken_loss(value, self.position.steps, self.position.task))
         return value
 
     @property
@@ -260,6 +269,7 @@ class Run:
             metrics=metrics,
             decisions=decisions,
             rollbacks=at.rollbacks,
+            stacked=describe_stack(at.stacked),
             memory_bytes=self.method.memory_bytes,
             directions=self.method.directions,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),

@@ -26,12 +26,15 @@ class RunLog:
     def add_step(self, at: Position, loss: float, method: Method) -> dict[str, dict[str, int]]:
         """Log the step just made, and return the decisions of each layer so far."""
         decisions, looks = method.decisions, method.looks
-        rounded = {layer: {name: round(number, 4) for name, number in look.items()} for layer, look in looks.items()}
-        self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=loss, decisions=decisions, gate=rounded)
+        self._telemetry.add(**describe_step(at, loss, decisions, looks))
         run = {"loss": loss, "task": at.task + 1, "epoch": at.epoch + 1, "memory_bytes": method.memory_bytes}
         rollbacks = {"rollbacks": len(at.rollbacks)} if at.rollbacks else {}
         self._log({**run, **rollbacks, **name_by_layer(decisions), **name_by_layer(looks)}, at)
         return decisions
+
+    def add_lines(self, lines: Sequence[Mapping[str, object]]) -> None:
+        """Add lines of steps.jsonl that `describe_step` made before."""
+        self._telemetry.add_lines(lines)
 
     def add_accuracies(self, at: Position, row: Sequence[float]) -> None:
         """Log the accuracies after a task: of each, and the mean over those learnt so far."""
@@ -56,6 +59,21 @@ class RunLog:
     def cut(self, length: int) -> None:
         """Drop the lines of steps.jsonl beyond this length: the run has gone back."""
         self._telemetry.cut(length)
+
+
+def describe_step(
+    at: Position, loss: float, decisions: Mapping[str, Mapping[str, int]], looks: Mapping[str, Mapping[str, float]]
+) -> dict[str, object]:
+    """Return the line of steps.jsonl on a step."""
+    rounded = {layer: {name: round(number, 4) for name, number in look.items()} for layer, look in looks.items()}
+    return {
+        "step": at.steps,
+        "task": at.task,
+        "epoch": at.epoch,
+        "loss": loss,
+        "decisions": decisions,
+        "gate": rounded,
+    }
 
 
 def parse_loggers(texts: Sequence[str]) -> tuple[str, ...]:

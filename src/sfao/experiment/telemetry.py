@@ -1,6 +1,7 @@
 """steps.jsonl: one line every few steps; a run that resumes or goes back cuts off the lines of steps it will repeat."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ class Telemetry:
             file.truncate(file.read(length).rfind(b"\n") + 1)
 
     def add(self, **values: Any) -> None:
-        line = (json.dumps(values) + "\n").encode()
+        self.add_lines([values])
+
+    def add_lines(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        text = "".join(json.dumps(values) + "\n" for values in lines).encode()
         with name_file_in_errors(self._path), open(self._path, "ab") as file:
-            file.write(line)
+            file.write(text)
 
     @property
     def length(self) -> int:

@@ -72,7 +72,8 @@ class GPM(Method):
         self.thresholds = _per_layer(self.options.threshold, list(self.layers))
         self.past_outputs: list[slice] = []
         held = {parameter for layer in self.layers.values() for parameter in layer.parameters}
-        self._others = [parameter for parameter in model.parameters() if parameter not in held]
+        #: The parameters that are frozen after the first task.
+        self.others = [parameter for parameter in model.parameters() if parameter not in held]
 
     def make_optimizer(self) -> SFAO:
         seed = self.training.seed
@@ -87,13 +88,16 @@ class GPM(Method):
         self.optimizer.zero_grad()
         loss = self.loss(inputs, targets, outputs)
         loss.backward()
-        is_free = not any(_overlap(outputs, past) for past in self.past_outputs)
-        list(self.layers.values())[-1].options["keep"] = 1.0 if is_free else 0.0
+        list(self.layers.values())[-1].options["keep"] = self.keep_of_last(outputs)
         if self.past_outputs:
-            for parameter in self._others:
+            for parameter in self.others:
                 parameter.grad = None
         self.optimizer.step()
         return loss.detach()
+
+    def keep_of_last(self, outputs: slice) -> float:
+        """Return the share of the last layer's gradients that is kept: all where no past task has used its outputs."""
+        return 0.0 if any(_overlap(outputs, past) for past in self.past_outputs) else 1.0
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         self.optimizer.end_task()
@@ -127,10 +131,7 @@ class GPM(Method):
     def decisions(self) -> dict[str, dict[str, int]]:
         """{layer: {accept, project, discard, zero}}; a projection that leaves nothing is one like any other."""
         counts = self.optimizer.counts
-        return {
-            name: {**counts[name], "project": counts[name]["project"] + counts[name]["discard"], "discard": 0}
-            for name in self.layers
-        }
+        return {name: count_discards_as_projections(counts[name]) for name in self.layers}
 
     def concerns(self) -> list[str]:
         found = [
@@ -161,6 +162,10 @@ class GPM(Method):
         self.optimizer.gate.set_axes({name: basis.T.to(self.device) for name, basis in state["bases"].items()})
         for name, counts in state["counts"].items():
             self.layers[name].counts.update(counts)
+
+
+def count_discards_as_projections(counts: dict[str, int]) -> dict[str, int]:
+    return {**counts, "project": counts["project"] + counts["discard"], "discard": 0}
 
 
 def _find_layers(model: nn.Module, layers: Iterable[Layer]) -> dict[str, Layer]:

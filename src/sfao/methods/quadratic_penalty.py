@@ -35,7 +35,8 @@ class QuadraticPenalty:
         self.step_size = step_size
         self.weights: list[Tensor] = []
         self.anchors: list[Tensor] = []
-        self._shares: list[Tensor] = []
+        #: The share of the way to the anchor that a proximal step goes.
+        self.shares: list[Tensor] = []
 
     @torch.no_grad()
     def add(self, weights: Sequence[Tensor]) -> None:
@@ -60,7 +61,7 @@ class QuadraticPenalty:
             return
         stiffness = [weight * self.step_size for weight in weights]
         # 1 where the product is beyond the range of floats: x / (1 + x) would be inf / inf.
-        self._shares = [torch.where(x.isinf(), 1.0, x / (1 + x)) for x in stiffness]
+        self.shares = [torch.where(x.isinf(), 1.0, x / (1 + x)) for x in stiffness]
 
     @torch.no_grad()
     def add_gradient(self) -> None:
@@ -72,7 +73,7 @@ class QuadraticPenalty:
     @torch.no_grad()
     def minimise(self) -> None:
         """Make the proximal step: theta <- theta + h W / (1 + h W) * (A - theta)."""
-        for parameter, share, anchor in zip(self.parameters, self._shares, self.anchors, strict=True):
+        for parameter, share, anchor in zip(self.parameters, self.shares, self.anchors, strict=True):
             parameter.lerp_(anchor, share)
 
     @property
@@ -82,7 +83,7 @@ class QuadraticPenalty:
 
     @property
     def bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self.weights, *self.anchors, *self._shares))
+        return sum(tensor.nbytes for tensor in (*self.weights, *self.anchors, *self.shares))
 
     def state_dict(self) -> dict[str, Any]:
         return {name: [tensor.clone() for tensor in getattr(self, name)] for name in ("weights", "anchors")}

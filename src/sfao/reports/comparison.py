@@ -37,6 +37,8 @@ class Row:
     trouble: str
     #: Rollbacks of a run, on average; None where there was no guard.
     rollbacks: float | None = None
+    #: The largest number of runs that a run of it shared its steps with, itself included; 0 where none did.
+    stacked: int = 0
 
     @property
     def is_bound(self) -> bool:
@@ -185,7 +187,12 @@ def _row(name: str, own: list[Record], done: dict[str, list[Record]], baseline: 
         test=_test(ended, done[baseline], baseline) if tested else None,
         trouble=_trouble(own),
         rollbacks=_mean_rollbacks(ended),
+        stacked=max((_count_stacked(record) for record in ended), default=0),
     )
+
+
+def _count_stacked(record: Record) -> int:
+    return int(record.stacked.get("runs", 0))
 
 
 def _mean_rollbacks(records: list[Record]) -> float | None:
@@ -206,8 +213,10 @@ def _test(ours: list[Record], theirs: list[Record], against: str) -> PairedTest:
 
 
 def _times(records: list[Record], reference: list[Record]) -> float | None:
-    theirs = {record.seed: record.seconds for record in reference}
-    pairs = [(record.seconds, theirs[record.seed]) for record in records if record.seed in theirs]
+    # The share of a stack's time is no time of a run on its own.
+    theirs = {(record.seed, bool(record.stacked)): record.seconds for record in reference}
+    places = [(record.seconds, (record.seed, bool(record.stacked))) for record in records]
+    pairs = [(seconds, theirs[place]) for seconds, place in places if place in theirs]
     total = sum(second for _, second in pairs)
     return sum(first for first, _ in pairs) / total if total > 0 else None
 

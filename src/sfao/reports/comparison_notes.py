@@ -24,7 +24,19 @@ def write_reading_notes(group: Group) -> list[str]:
         lines += _note_untested(group)
     if any(row.is_bound for row in group.rows):
         lines.append("joint stores all data: a bound, not ranked.")
-    return lines
+    return lines + _note_stacks(group)
+
+
+def _note_stacks(group: Group) -> list[str]:
+    names: dict[int, list[str]] = {}
+    for row in group.rows:
+        if row.stacked:
+            names.setdefault(row.stacked, []).append(row.method)
+    return [
+        f"{', '.join(methods)}: stacked, up to {runs} runs at once; time is a run's share of the stack's, "
+        "and all other numbers equal those of single runs within seed noise."
+        for runs, methods in names.items()
+    ]
 
 
 def _note_untested(group: Group) -> list[str]:

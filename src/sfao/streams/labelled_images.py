@@ -51,7 +51,7 @@ class LabelledImages:
         """
         check_count("batch_size", batch_size)
         check_at_least_zero("start", start)
-        order = _draw_order(len(self), generator)
+        order = draw_order(len(self), generator)
         device = self.images.device if device is None else torch.device(device)
         return self._make_batches(order[start * batch_size :], batch_size, device)
 
@@ -69,9 +69,7 @@ class LabelledImages:
             return
         pixels = self.images.flatten(2)
         permutation = None if self.permutation is None else self.permutation.to(device)
-        # (x / 255 - mean) / std in two operations; with mean 0 and std 1 it is exactly x / 255.
-        scale = 255 * _as_column(self.std, device)
-        shift = _as_column(self.mean, device) / _as_column(self.std, device)
+        scale, shift = find_scale(self.mean, self.std, device)
         batches_per_chunk = max(1, CHUNK_VALUES // (shape.numel() * batch_size))
         for positions in torch.split(order, batches_per_chunk * batch_size) if len(order) else ():
             chosen = pixels.index_select(0, self.indices[positions]).to(device)
@@ -95,7 +93,7 @@ class BatchSequence(Sequence[Batch]):
     ) -> None:
         check_count("batch_size", batch_size)
         self._source, self._batch_size = source, batch_size
-        self._order = _draw_order(len(source), generator)
+        self._order = draw_order(len(source), generator)
         self._device = source.images.device if device is None else torch.device(device)
 
     def __len__(self) -> int:
@@ -113,8 +111,14 @@ class BatchSequence(Sequence[Batch]):
         return next(self._source._make_batches(positions, self._batch_size, self._device))
 
 
-def _draw_order(count: int, generator: torch.Generator | None) -> Tensor:
+def draw_order(count: int, generator: torch.Generator | None) -> Tensor:
+    """Return the order of one pass: shuffled by the generator, which is drawn from once, or as it is."""
     return torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
+
+
+def find_scale(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return columns that make x / scale - shift of (x / 255 - mean) / std; with mean 0 and std 1, exactly x / 255."""
+    return 255 * _as_column(std, device), _as_column(mean, device) / _as_column(std, device)
 
 
 def _as_column(values: tuple[float, ...], device: torch.device) -> Tensor:

@@ -1,0 +1,1 @@
+"""Runs that make their steps together, as one stack."""
