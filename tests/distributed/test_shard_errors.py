@@ -210,3 +210,17 @@ def train_replicated(rank, size):
         for optimizer in optimizers:
             optimizer.step()
     return measure_gap(read_whole(models[0]), read_whole(models[1]))
+
+
+def wrap_flat(rank, size):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(make_model(), device_id=torch.device("cpu"))
+    return refuse(lambda: sfao.layer_groups(model))
+
+
+def test_parameters_in_flat_pieces_are_refused():
+    assert (
+        "must be sharded by torch.distributed.fsdp.fully_shard, got FullyShardedDataParallel"
+        in run_ranks(2, wrap_flat)[0]
+    )

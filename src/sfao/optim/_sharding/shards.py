@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from sfao.gating._layout import Layout
 from sfao.optim._lost_rank import explain_loss
@@ -122,6 +122,16 @@ def is_sharded(tensor: object) -> bool:
     """Tell whether this is a DTensor; torch's module of them is not imported for asking."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
+
+
+def check_not_flat(model: nn.Module) -> None:
+    """Raise a ValueError for a model whose parameters ranks hold as flat pieces, which have no rows."""
+    module = sys.modules.get("torch.distributed.fsdp")
+    if module is not None and any(isinstance(part, module.FullyShardedDataParallel) for part in model.modules()):
+        raise ValueError(
+            "`model` must be sharded by torch.distributed.fsdp.fully_shard, got FullyShardedDataParallel, "
+            "whose parameters are flat pieces without rows"
+        )
 
 
 def localise(tensor: Tensor) -> Tensor:
