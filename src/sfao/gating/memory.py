@@ -9,8 +9,7 @@ from torch import Tensor
 
 from sfao.gating._block import Block, FullStack, Matrices, Stack
 from sfao.gating._layout import Layout
-from sfao.gating._pattern_products import by_block
-from sfao.gating._products import Products
+from sfao.gating._products import Products, by_block
 from sfao.gating.cosine_rule import Sampler
 from sfao.gating.eviction import Slots
 from sfao.gating.storage import load_block

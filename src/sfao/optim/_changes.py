@@ -4,9 +4,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sfao.checks import check_choice, check_count
@@ -14,10 +15,12 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, check_group_names
 from sfao.optim._attachment import Attachment, check_optimizer
 from sfao.optim._consolidation.store import store_gradient
+from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._growth import find_growth, grow_layer
 from sfao.optim._host_path import find_finite_gradients
 from sfao.optim._membership import find_ungated
 from sfao.optim._planning import name_memory
+from sfao.optim._sharding.choose import make_path
 from sfao.optim._sharding.shards import Shards
 from sfao.optim._sharding.store import remember_shards
 from sfao.optim.layers import Layer, as_groups, layer_groups
@@ -39,8 +42,8 @@ class Changes:
     granularity: str
     memory_plan: MemoryPlan | None
     _attachment: Attachment | None
+    _path: Path
     _close_path: Callable[[], None]
-    drop_path: Callable[[], None]
     defaults: dict[str, Any]
     task: int
     _exactly: Callable[[], AbstractContextManager[None]]
@@ -59,6 +62,21 @@ class Changes:
         (group,) = as_groups([param_group], taken=[known["name"] for known in self.param_groups])
         check_group_names(group, tuple(DEFAULTS))
         self.add_group({**self.defaults, **name_memory(group, {"memory": self.defaults["memory"]}), **group})
+
+    def attach(self, optimizer: Optimizer) -> Self:
+        """Gate every step() of this optimizer from now on; return the gate.
+
+        Directions gate the gradients that the optimizer sees; the subspace softens the update that it makes of them,
+        momentum, adaptive steps and decay included. A discarded layer does not move at all.
+        The optimizer's state_dict() holds the gate's under ``"sfao_gate"``. Parameters that are ungated now stay so;
+        others that come into the optimizer later must be gated, see :meth:`rebind`, or step() raises.
+        """
+        if self._attachment is not None and self._attachment.optimizer is not None:
+            raise ValueError(
+                "a gate must be free to be attached, but this one is in front of an optimizer; detach() it first"
+            )
+        self._attachment, self._lost_optimizer = Attachment(self, optimizer), False  # type: ignore[arg-type]
+        return self
 
     def detach(self) -> None:
         """Leave the optimizer as it was before `attach`."""
@@ -141,3 +159,16 @@ class Changes:
         self._close_path()
         for layer, found in spaces.items():
             layer.set_spaces(found)
+
+    def drop_path(self) -> None:
+        """Gate anew from the next step on: memories were replaced, and what a device knew of them is void."""
+        self._path.abandon()
+        self._path = make_path(self.layers, self.shards, self._path.history)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""
+        report, _ = self._path.report(), self._path.counts()
+        path = make_path(self.layers, self.shards, PathHistory(), report)
+        alone = {"_path": path, "softening": None, "_attachment": None, "_hooks": OrderedDict[int, Any]()}
+        lost = self._attachment is not None or self._lost_optimizer
+        return {**self.__dict__, **alone, "_checked": [], "_lost_optimizer": lost}

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sfao.checks import check_at_least_zero, check_choice, is_number
-from sfao.optim._sharding.shards import localise, place_like
+from sfao.optim._sharding.shards import is_sharded, localise, place_like
 
 MOMENTUM_FORMS = ("heavy_ball", "ema")
 
@@ -25,6 +25,9 @@ class Descent(Optimizer):
         decoupled_weight_decay: shrink the parameters by ``1 - lr * weight_decay``, as the paper does, instead of adding
             ``weight_decay`` times the parameters to the gradient.
     """
+
+    #: True if ranks hold some parameters in shards: each then moves what it holds.
+    _has_shards = False
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Descent(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         check_descent({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        self._has_shards = self._has_shards or any(map(is_sharded, self.param_groups[-1]["params"]))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; settings that did not exist then have the values that held."""
@@ -64,8 +68,10 @@ class Descent(Optimizer):
     def descend(self, sound: Tensor | None = None) -> None:
         """Move every parameter along its `.grad`; not at all where `sound`, a flag on the device, is false."""
         for settings, parameters in self._group_alike().items():
-            steps = [localise(parameter.grad) for parameter in parameters if parameter.grad is not None]
-            own = [localise(parameter) for parameter in parameters]
+            steps = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            own = parameters
+            if self._has_shards:
+                steps, own = [localise(step) for step in steps], [localise(parameter) for parameter in parameters]
             if settings.maximize:
                 steps = list(torch._foreach_neg(steps))
             if settings.weight_decay and not settings.decoupled_weight_decay:
@@ -97,8 +103,10 @@ class Descent(Optimizer):
                 known.append(number)
             else:
                 start = steps[number] * (1 - settings.momentum) if is_average else steps[number].clone()
-                self.state[parameter]["momentum_buffer"] = place_like(start, parameter)
-        buffers = [localise(self.state[parameter]["momentum_buffer"]) for parameter in parameters]
+                self.state[parameter]["momentum_buffer"] = place_like(start, parameter) if self._has_shards else start
+        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+        if self._has_shards:
+            buffers = [localise(buffer) for buffer in buffers]
         if known:
             old, new = [buffers[number] for number in known], [steps[number] for number in known]
             torch._foreach_mul_(old, _if_sound(sound, settings.momentum, 1.0))

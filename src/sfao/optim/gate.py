@@ -8,7 +8,6 @@ from typing import Any, Self, Unpack
 import torch
 from torch import Tensor, distributed, nn
 from torch._compile import _disable_dynamo
-from torch.optim import Optimizer
 
 from sfao.checks import check_choice, check_names, check_seed
 from sfao.gating.budget import MemoryPlan
@@ -20,25 +19,26 @@ from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.objectives import Loss, Objective
 from sfao.optim._consolidation.store import store_memories
-from sfao.optim._gate_checks import Checks
 from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._gate_state import Saves
 from sfao.optim._looks import Looks
-from sfao.optim._planning import check_new_group, plan_options
+from sfao.optim._membership import check_members
+from sfao.optim._planning import check_new_group, check_same_options, plan_options
 from sfao.optim._precision import BACKENDS, EXACT, exact_products
 from sfao.optim._ranks import find_ranks
 from sfao.optim._sharding.checks import check_same_shards, find_group_shards
 from sfao.optim._sharding.choose import make_path, make_softening
 from sfao.optim._sharding.shards import Shards
 from sfao.optim._sharding.store import store_shards
+from sfao.optim._sketch import check_sketches
 from sfao.optim._softening import Softening
-from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups
+from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
 
 
-class Gate(Looks, Changes, Saves, Checks):
+class Gate(Looks, Changes, Saves):
     """Gates what an optimizer does to each layer by what the layer remembers of past tasks.
 
     Used through :class:`sfao.SFAO`, or attached to any other optimizer::
@@ -139,21 +139,6 @@ class Gate(Looks, Changes, Saves, Checks):
         first: Tensor = self.param_groups[0]["params"][0]
         return first.device
 
-    def attach(self, optimizer: Optimizer) -> Self:
-        """Gate every step() of this optimizer from now on; return the gate.
-
-        Directions gate the gradients that the optimizer sees; the subspace softens the update that it makes of them,
-        momentum, adaptive steps and decay included. A discarded layer does not move at all.
-        The optimizer's state_dict() holds the gate's under ``"sfao_gate"``. Parameters that are ungated now stay so;
-        others that come into the optimizer later must be gated, see :meth:`rebind`, or step() raises.
-        """
-        if self._attachment is not None and self._attachment.optimizer is not None:
-            raise ValueError(
-                "a gate must be free to be attached, but this one is in front of an optimizer; detach() it first"
-            )
-        self._attachment, self._lost_optimizer = Attachment(self, optimizer), False
-        return self
-
     # -- Gating ----------------------------------------------------------------------------------------
 
     # A compiled step() compiles the descent around the gate: tracing the gate itself takes minutes and gains nothing.
@@ -177,6 +162,25 @@ class Gate(Looks, Changes, Saves, Checks):
             self._decision_check.count(self)
         return sound
 
+    def _check_layers(self) -> None:
+        """Raise a RuntimeError if the layers' parameters are not those of the groups, or not those remembered."""
+        if self._postponed is not None:
+            postponed, self._postponed = self._postponed, None
+            raise postponed
+        if self._attachment is None:
+            members = [parameter for group in self.param_groups for parameter in group["params"]]
+            known = self._checked
+            if len(members) != len(known) or any(a is not b for a, b in zip(members, known, strict=True)):
+                check_members(self.layers, members, ())
+                self._checked = members
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        """Raise a RuntimeError if the memory was loaded beside other weights than it is of."""
+        if self._unseen:
+            check_sketches(self.layers, self._unseen)
+            self._unseen = {}
+
     def soften_updates(self, softening: Softening, updates: dict[Tensor, Tensor]) -> None:
         """Soften what an optimizer is about to add to each parameter, in place."""
         with self._exactly():
@@ -191,6 +195,15 @@ class Gate(Looks, Changes, Saves, Checks):
         if self.softening is None or not self.softening.serves():
             self.softening = make_softening(self._path, self.layers)
         return self.softening
+
+    def _check_options(self) -> None:
+        """Raise a ValueError if an option breaks its rule."""
+        for layer in self.layers:
+            if read_options(layer.options) != layer.checked_options:
+                layer.check_options()
+        if self.granularity == "global":
+            for group in self.param_groups[1:]:
+                check_same_options(group, self.param_groups[0])
 
     @contextmanager
     def _exactly(self) -> Iterator[None]:
@@ -275,16 +288,3 @@ class Gate(Looks, Changes, Saves, Checks):
 
     def __repr__(self) -> str:
         return describe_groups("Gate", len(self.layers), self.granularity, self.param_groups, DEFAULTS)
-
-    def drop_path(self) -> None:
-        """Gate anew from the next step on: memories were replaced, and what a device knew of them is void."""
-        self._path.abandon()
-        self._path = make_path(self.layers, self.shards, self._path.history)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle takes along: nothing that lives on a device, and no attachment."""
-        report, _ = self._path.report(), self._path.counts()
-        path = make_path(self.layers, self.shards, PathHistory(), report)
-        alone = {"_path": path, "softening": None, "_attachment": None, "_hooks": OrderedDict[int, Any]()}
-        lost = self._attachment is not None or self._lost_optimizer
-        return {**self.__dict__, **alone, "_checked": [], "_lost_optimizer": lost}

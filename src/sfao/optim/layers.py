@@ -133,7 +133,7 @@ class Layer:
         self.options = options
         self.parameters: list[Tensor] = []
         #: The ranks that hold the parameters in shards: what is remembered here is then of this one's rows.
-        self.shards = shards
+        self.shards, self.in_shards = shards, shards is not None
         self._cut_layouts: list[Layout] = []
         #: Which of the matrices that the parameters are laid out in are cut by their rows.
         self.have_rows: list[bool] = []

@@ -35,7 +35,9 @@ class StackedSoftening:
 
         self.layers = layers
         self._names = [[names[0][parameter] for parameter in layer.parameters] for layer in layers[0]]
-        found = [[list(find_parts(layer, device, dtype)) for layer in own] for own in layers]
+        found = [[list(find_parts(layer, device)) for layer in own] for own in layers]
+        for part in (part for own in found for parts in own for part in parts):
+            part.set_size(torch.linalg.vector_norm(part.space.answers, dtype=dtype))
         self._parts = [part for number, of in enumerate(self._names) for part in _stack_layer(number, of, found)]
         covered = {name for part in self._parts for name in part.names}
         self._others = [[name for name in of_layer if name not in covered] for of_layer in self._names]
@@ -135,5 +137,5 @@ def _measure_size(layer: Layer) -> float:
     if layer.travel.size is not None:
         return layer.travel.size
     lengths = [torch.linalg.vector_norm(parameter.detach(), dtype=torch.float64) for parameter in layer.parameters]
-    fresh = hypot(*(estimate_fresh_length(space.layout) for space in layer.spaces if not space.is_empty))
+    fresh = hypot(*(estimate_fresh_length(space.rows) for space in layer.spaces if not space.is_empty))
     return max(float(torch.stack(lengths).norm()), SMALL_SHARE * fresh)

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from sfao.optim._consolidation.objectives import Objective, TrueLogit, find_dtype, unwrap
 from sfao.optim._consolidation.trees import count_examples, find_tensors, map_tensors, move, sign, stack
-from sfao.optim._sharding.shards import is_sharded, make_whole
+from sfao.optim._sharding.backward import take_by_backward
 
 #: Gradients and activations held at a time, in values (64 MB of floats).
 CHUNK_VALUES = 2**24
@@ -22,7 +22,11 @@ AGREEMENT = 1e-3
 
 
 def take_gradients(
-    model: nn.Module, batches: Iterable[Any], objective: Objective, parameters: Sequence[Tensor]
+    model: nn.Module,
+    batches: Iterable[Any],
+    objective: Objective,
+    parameters: Sequence[Tensor],
+    in_shards: bool = False,
 ) -> Iterator[list[Tensor | None]]:
     """Yield the gradient of objective(model, batch) for each batch, None where a parameter has no part.
 
@@ -37,28 +41,12 @@ def take_gradients(
             value = objective(model, move(batch, device, dtype))
             if value.ndim != 0:
                 raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
-            found = iter(differentiate(model, value, trainable))
+            found = iter(
+                take_by_backward(model, value, trainable)
+                if in_shards
+                else torch.autograd.grad(value, trainable, allow_unused=True)
+            )
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
-
-
-def differentiate(model: nn.Module, value: Tensor, parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Return the gradients of a value, whole ones of parameters that ranks hold in shards.
-
-    The graph of a model that is sharded holds other tensors than its parameters: these get theirs by backward().
-    """
-    if not any(map(is_sharded, parameters)):
-        return torch.autograd.grad(value, parameters, allow_unused=True)
-    everything = list(model.parameters())
-    held = [parameter.grad for parameter in everything]
-    for parameter in everything:
-        parameter.grad = None
-    try:
-        value.backward()
-        found = [parameter.grad for parameter in parameters]
-    finally:
-        for parameter, gradient in zip(everything, held, strict=True):
-            parameter.grad = gradient
-    return [None if gradient is None else make_whole(gradient) for gradient in found]
 
 
 @dataclass(frozen=True)
@@ -91,6 +79,7 @@ class GradientTaker:
         objective: Objective,
         parameters: Sequence[Tensor],
         linear: Mapping[Tensor, Tensor | None],
+        in_shards: bool = False,
     ) -> None:
         """`linear`: weights, with their biases, whose gradients may be left as outer products."""
         self._model = unwrap(model)  # a compiled model cannot be vectorised, what it wraps can
@@ -100,7 +89,7 @@ class GradientTaker:
         self._shape: object = None
         self._first: _FirstUnit | None = None
         # Ranks that hold a model in shards take one unit after the other, together.
-        self._works = not any(map(is_sharded, self._parameters))
+        self._works, self._in_shards = not in_shards, in_shards
 
     def room(self, batch: Any) -> int:
         """Return how many units like this one to take at once."""
@@ -124,7 +113,7 @@ class GradientTaker:
                 yield found
                 return
             self._works = False
-        for gradients in take_gradients(self._model, batches, self._objective, self._parameters):
+        for gradients in take_gradients(self._model, batches, self._objective, self._parameters, self._in_shards):
             pairs = zip(self._parameters, gradients, strict=True)
             yield UnitGradients(1, {parameter: found[None] for parameter, found in pairs if found is not None}, {})
 

@@ -96,7 +96,7 @@ def store_task(
     store = Store(layers, task, draw)
     parameters = [parameter for layer in layers for parameter in layer.parameters]
     linear = dict(_find_linear(parameters) for layer in layers for _, parameters, _ in _split(layer))
-    taker = GradientTaker(model, objective, parameters, linear)
+    taker = GradientTaker(model, objective, parameters, linear, layers[0].in_shards)
     any_unit = False
 
     def is_wanted(number: int) -> bool:
