@@ -2,13 +2,15 @@
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from io import TextIOBase
 from typing import Any, TextIO
 
@@ -51,8 +53,9 @@ def join_cluster(address: str | None) -> Iterator[None]:
         with _keep_quiet():
             yield
         return
+    own = _list_own_variables() if address is None else {}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with _keep_quiet():
+    with _keep_quiet(), _set_variables(own):
         try:
             _connect(ray, address)
             if threading.current_thread() is threading.main_thread():  # Ray has put its own in the place of ours
@@ -90,10 +93,33 @@ def count_places(cpus: float, gpus: float) -> int:
     return sum(int(min(node.cpus / cpus, node.gpus / gpus if gpus else node.cpus / cpus)) for node in list_nodes())
 
 
+@cache
+def _list_own_variables() -> dict[str, str]:
+    """Return the environment of a Ray for this process alone; $RAY_... that are set already come first."""
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # runs are the work of this command, as in local processes
+        # Its own secret, which Ray keeps for the process: it would write one into the home folder, and clusters that
+        # were started without one would no longer understand whoever finds it there.
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
+
+
+@contextmanager
+def _set_variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that are not set yet, and take them away again."""
+    new = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
 def _connect(ray: Any, address: str | None) -> None:
     quietly = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": True}
     if address is None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         own = {"num_cpus": cores(), "include_dashboard": False, "object_store_memory": STORE_BYTES}
         ray.init(address="local", **own, **quietly)
         return

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfao.experiment.errors import Interrupted
+from sfao.experiment.errors import ConfigError, Interrupted
 from sfao.experiment.folder import finished_record, lock_folder
 from sfao.experiment.pool import GRACE_SECONDS, LOOK_SECONDS, Lost, Refill, Watch
 from sfao.experiment.progress import Update
@@ -63,7 +63,15 @@ class Fleet:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
-        return self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+        mailbox = self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+        try:
+            self._ray.get(mailbox.post.remote(None))
+        except self._ray.exceptions.RayActorError as error:
+            raise ConfigError(
+                "`address` must be of a cluster that knows this process, but it starts no actor for it; "
+                "$RAY_AUTH_MODE and the token must be those with which all its nodes were started"
+            ) from error
+        return mailbox
 
     def run(self) -> list[Record | Failure]:
         """Do all runs, and return how they ended; raise Interrupted when they were called back."""
@@ -156,7 +164,7 @@ class Fleet:
         if finished is not None:
             self._end(flight, finished)
         elif attempt > RETRIES:
-            self._end(flight, Failure(f"{said}, and so were the {RETRIES} attempts before"))
+            self._end(flight, Failure(f"{said}; lost {attempt} times in all"))
         else:
             self.watch(job, Lost(said, attempt, RETRIES))
             notice = f"{said}; began again, from its last checkpoint if there was one: retry {attempt} of {RETRIES}"

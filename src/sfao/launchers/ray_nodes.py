@@ -81,7 +81,7 @@ def _check_report(node: Node, report: NodeReport, data: dict[str, dict[str, Any]
     if report.trouble:
         raise ConfigError(
             f"node {node.name} cannot take these runs: {report.trouble}; "
-            "data must lie there as here, or --data-root name a shared folder"
+            "the modules and the data of a run must be on every node as they are here, or in a shared folder"
         )
     for name, ours in data.items():
         if report.data[name] != ours:

@@ -212,6 +212,6 @@ def inspect_node(jobs: Sequence[Job], terms: Terms) -> NodeReport:
             MODELS.find("model.name", job.config.model.name)
             if job.config.benchmark not in data:
                 data[job.config.benchmark] = describe_dataset(BENCHMARKS[job.config.benchmark].load(terms.data_root))
-    except (ValueError, RuntimeError, OSError) as error:
-        return NodeReport(list_versions(), data, " ".join(str(error).split())[:300], shared)
+    except Exception as error:  # of modules of the user's too
+        return NodeReport(list_versions(), data, summarise_error(error), shared)
     return NodeReport(list_versions(), data, "", shared)
