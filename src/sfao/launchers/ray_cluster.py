@@ -118,7 +118,7 @@ def _set_variables(wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    quietly = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": True}
+    quietly = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address is None:
         own = {"num_cpus": cores(), "include_dashboard": False, "object_store_memory": STORE_BYTES}
         ray.init(address="local", **own, **quietly)
@@ -132,11 +132,11 @@ def _connect(ray: Any, address: str | None) -> None:
 
 def check_answers(address: str) -> None:
     """Raise a ConfigError unless something listens at the address; Ray itself would try for minutes."""
-    if address.startswith("ray://"):
-        raise ConfigError(
-            f"`address` must be auto or HOST:PORT, got {address!r}; call the command on a node of the cluster"
-        )
     found = _find_address(address)
+    if found.startswith("ray://"):
+        raise ConfigError(
+            f"`address` must be auto or HOST:PORT, got {found!r}; call the command on a node of the cluster"
+        )
     host, colon, port = found.rpartition(":")
     if not (colon and host and port.isdecimal()):
         raise ConfigError(f"`address` must be auto or HOST:PORT, got {address!r}")
@@ -152,8 +152,8 @@ def check_answers(address: str) -> None:
 
 def _find_address(address: str) -> str:
     """Return the HOST:PORT that `auto` stands for: $RAY_ADDRESS, or the cluster of this machine."""
-    if address != "auto":
-        return address
+    if address != "auto" or os.environ.get("RAY_ADDRESS"):
+        return os.environ["RAY_ADDRESS"] if address == "auto" else address
     from ray._private.services import canonicalize_bootstrap_address
 
     try:
@@ -168,6 +168,11 @@ def _explain(address: str, error: Exception) -> str:
         return (
             f"`address` must be of a cluster with the same Ray and Python, {address} is not: {said[:300]}; "
             "install the same versions on all nodes and start the cluster anew"
+        )
+    if "uthentication" in type(error).__name__:
+        return (
+            f"`address` must be of a cluster whose token this machine has, {address} refuses it; copy the token of its "
+            "head, `ray get-auth-token` there, into $RAY_AUTH_TOKEN or ~/.ray/auth_token"
         )
     return (
         f"`address` must be of a Ray cluster that this machine is a node of, got {address}: "

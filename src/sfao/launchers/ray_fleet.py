@@ -51,6 +51,7 @@ class Fleet:
         self.watch, self.stopping, self.refill = watch, stopping, refill
         self.endings: dict[int, Record | Failure] = {}
         self._waiting = deque(range(len(self.jobs)))
+        self._has_more = True
         #: {reference of a task: its flight}
         self._flights: dict[Any, _Flight] = {}
         self._mailbox = self._open_mailbox()
@@ -96,13 +97,11 @@ class Fleet:
         while self._waiting and (most is None or len(self._flights) < most):
             number = self._waiting.popleft()
             self._send(Ticket(number, make_absolute(self.jobs[number])))
-        while not self._waiting and len(self._flights) < (most or count_places(self.terms.cpus, self.terms.gpus)):
+        if self._has_more and len(self._flights) < (most or count_places(self.terms.cpus, self.terms.gpus)):
             more = self.refill()
-            if not more:
-                return
-            for job in more:
-                self.jobs.append(job)
-                self._waiting.append(len(self.jobs) - 1)
+            self._has_more = bool(more)
+            self._waiting.extend(range(len(self.jobs), len(self.jobs) + len(more)))
+            self.jobs.extend(more)
             self._send_more()
 
     def _send(self, ticket: Ticket) -> None:
