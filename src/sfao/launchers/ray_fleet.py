@@ -42,6 +42,7 @@ class Fleet:
         jobs: Sequence[Job],
         terms: Terms,
         all_shared: bool,
+        mailbox: Any,
         watch: Watch,
         stopping: Callable[[], bool],
         refill: Refill,
@@ -54,25 +55,10 @@ class Fleet:
         self._has_more = True
         #: {reference of a task: its flight}
         self._flights: dict[Any, _Flight] = {}
-        self._mailbox = self._open_mailbox()
+        self._mailbox = mailbox
         options = {"num_cpus": terms.cpus, "num_gpus": terms.gpus, **terms.options}
         self._task = self._ray.remote(run_ticket).options(**options)
         self._terms = self._ray.put(terms)
-
-    def _open_mailbox(self) -> Any:
-        """Return the mailbox, on the node of this process: as long as there is one, there is the other."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        here = NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
-        mailbox = self._ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
-        try:
-            self._ray.get(mailbox.post.remote(None))
-        except self._ray.exceptions.RayActorError as error:
-            raise ConfigError(
-                "`address` must be of a cluster that knows this process, but it starts no actor for it; "
-                "$RAY_AUTH_MODE and the token must be those with which all its nodes were started"
-            ) from error
-        return mailbox
 
     def run(self) -> list[Record | Failure]:
         """Do all runs, and return how they ended; raise Interrupted when they were called back."""
@@ -183,6 +169,27 @@ class Fleet:
         self._open_letters()
         while any(flight.placed for flight in self._flights.values()) and time.monotonic() < deadline:
             self._listen(LOOK_SECONDS)
+
+
+def open_mailbox() -> Any:
+    """Return the actor, which starts meanwhile, on the node of this process: if one is lost, so is the other."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray = import_ray()
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+
+
+def check_mailbox(mailbox: Any) -> None:
+    """Wait until the mailbox answers; raise a ConfigError if it never will."""
+    ray = import_ray()
+    try:
+        ray.get(mailbox.post.remote(None))
+    except ray.exceptions.RayActorError as error:
+        raise ConfigError(
+            "`address` must be of a cluster that knows this process, but it starts no actor for it; "
+            "$RAY_AUTH_MODE and the token must be those with which all its nodes were started"
+        ) from error
 
 
 def _explain_loss(errors: Any, error: Exception) -> str:

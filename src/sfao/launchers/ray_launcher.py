@@ -12,7 +12,7 @@ from sfao.experiment.pool import Refill, Watch
 from sfao.experiment.record import Record
 from sfao.experiment.worker import Failure, Job
 from sfao.launchers.ray_cluster import choose_nodes, join_cluster
-from sfao.launchers.ray_fleet import Fleet
+from sfao.launchers.ray_fleet import Fleet, check_mailbox, open_mailbox
 from sfao.launchers.ray_nodes import check_nodes, mark_folders
 from sfao.launchers.ray_task import Terms
 
@@ -71,8 +71,10 @@ class RayLauncher:
                 mark=mark,
             )
             nodes = choose_nodes(terms.cpus, terms.gpus)
+            mailbox = open_mailbox()
             all_shared = check_nodes(nodes, jobs, terms)
-            return Fleet(jobs, terms, all_shared, watch, stopping, refill).run()
+            check_mailbox(mailbox)
+            return Fleet(jobs, terms, all_shared, mailbox, watch, stopping, refill).run()
 
 
 def _find_root(data_root: Path | None) -> Path | None:

@@ -35,21 +35,26 @@ def mark_folders(jobs: Sequence[Job]) -> Iterator[str]:
 def check_nodes(nodes: Sequence[Node], jobs: Sequence[Job], terms: Terms) -> bool:
     """Refuse a cluster with a node that cannot take these runs; tell whether all nodes see the folders of the runs."""
     kinds = {(job.config.benchmark, job.config.method, job.config.model.name, job.folder.parent): job for job in jobs}
+    asked = _ask_nodes(nodes, [make_absolute(job) for job in kinds.values()], terms)
     data = {name: describe_dataset(BENCHMARKS[name].load(terms.data_root)) for name, *_ in kinds}
-    reports = _ask_nodes(nodes, [make_absolute(job) for job in kinds.values()], terms)
+    reports = _collect_reports(asked)
     for node, report in reports:
         _check_report(node, report, data)
     return all(report.shared for _, report in reports)
 
 
-def _ask_nodes(nodes: Sequence[Node], jobs: Sequence[Job], terms: Terms) -> list[tuple[Node, NodeReport]]:
-    """Let all nodes inspect themselves at once; one that is lost meanwhile is left out."""
-    ray = import_ray()
-    inspect = ray.remote(inspect_node)
-    asked = {
+def _ask_nodes(nodes: Sequence[Node], jobs: Sequence[Job], terms: Terms) -> dict[Node, Any]:
+    """Let all nodes inspect themselves at once; return {node: the reference of its report}."""
+    inspect = import_ray().remote(inspect_node)
+    return {
         node: inspect.options(**terms.options, num_cpus=0, scheduling_strategy=_stay_on(node)).remote(jobs, terms)
         for node in nodes
     }
+
+
+def _collect_reports(asked: dict[Node, Any]) -> list[tuple[Node, NodeReport]]:
+    """Wait for the reports; a node that is lost meanwhile has none."""
+    ray = import_ray()
     reports = []
     for node, answer in asked.items():
         try:
