@@ -26,7 +26,7 @@ types: $(INSTALLED)
 tests: $(INSTALLED)
 	$(BIN)/pytest -n auto
 
-# The integrations beside the real libraries (Lightning, transformers, peft, accelerate, Avalanche, loggers), in an
+# The integrations beside the real libraries (Lightning, transformers, peft, accelerate, Avalanche, loggers, Ray), in an
 # environment of its own. `make test` needs none of them.
 test-company: $(COMPANY_INSTALLED)
 	$(COMPANY)/bin/pytest -n auto tests/company

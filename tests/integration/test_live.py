@@ -7,6 +7,7 @@ from rich.console import Console
 
 from sfao.cli.live import Line, _Screen
 from sfao.experiment.config import configure
+from sfao.experiment.pool import Lost
 from sfao.experiment.worker import Begun, Failure, Job
 
 
@@ -52,3 +53,14 @@ def test_what_is_running_is_seen_wherever_it_is_and_the_screen_is_not_outgrown()
     assert [text[number - 1].split() for number in running] == [["letters", "0/50"], ["photographs", "0/50"]]
     assert text[-2].strip().endswith("more")
     assert text[-1].split() == ["0/150", "runs"]
+
+
+def test_a_run_that_was_lost_waits_for_its_retry_and_says_why():
+    known = lines("digits", seeds=1)
+    line = known[Path("out/digits/sgd-0")]
+    line.hear(Begun())
+    line.hear(Lost("its node was lost", 1, 3))
+    assert line.plain == "sgd seed 0: waiting: its node was lost; retry 1 of 3"
+    assert shown(known, height=24)[-1].split() == ["0/1", "runs"]
+    line.hear(Begun())
+    assert line.state == "running"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import Loggers, stop_signals
 from sfao.cli.stack import Stacked, choose_runner
 from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
@@ -31,6 +32,10 @@ def compare(
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    launcher: Launcher = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     log: Loggers = None,
     stack: Stacked = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
@@ -46,6 +51,7 @@ def compare(
         from sfao.experiment.config import parse_setting
         from sfao.experiment.plan import parse_methods, parse_seeds, plan
 
+        run = choose_launcher(launcher, address, cpus, gpus)
         out = out or Path("runs") / name_folder(benchmark)
         chosen = dict(parse_setting(text) for text in settings or [])
         planned = plan(
@@ -60,11 +66,11 @@ def compare(
         compare_and_print(
             planned,
             out,
-            **choose_runner(stack, planned, workers=jobs, log=log, quiet=quiet),
             data_root=data_root,
             resume=resume,
             workers=jobs,
             threads=threads,
+            run=choose_runner(stack, planned, launcher, run, workers=jobs, log=log, quiet=quiet),
             log=log or (),
             quiet=quiet,
             as_json=as_json,

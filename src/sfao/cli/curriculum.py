@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.report import progress
 from sfao.cli.run import stop_signals
 from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
@@ -35,6 +36,10 @@ def curriculum(
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    launcher: Launcher = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
@@ -53,6 +58,7 @@ def curriculum(
         from sfao.reports.curriculum_tables import compare_orders
         from sfao.streams.suite import BENCHMARKS
 
+        run = choose_launcher(launcher, address, cpus, gpus)
         out = out or Path("runs/curriculum") / name_folder(benchmark)
         chosen = dict(parse_setting(text) for text in settings or [])
         check_settings(chosen)
@@ -68,7 +74,7 @@ def curriculum(
             found = find_curriculum(first, dataset, out, tell)
         orders = list_different_orders(found)
         planned = [job for name, order in orders.items() for job in plan_runs(out / name, order=order)]
-        how = {"data_root": data_root, "resume": resume, "workers": jobs, "threads": threads}
+        how = {"data_root": data_root, "resume": resume, "workers": jobs, "threads": threads, "run": run}
         records = _run(planned, shown=not (quiet or as_json), **how)
         results = compare_orders(found, _group_by_order(found, records))
         title = f"{method} on {benchmark}, {len(parse_seeds(seeds))} seeds: with and without the proposed order"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfao.experiment.compare import jobs_by_folder
-from sfao.experiment.pool import Event, Skipped, Watch
+from sfao.experiment.pool import Event, Lost, Skipped, Watch
 from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
 from sfao.experiment.worker import Begun, Failure, Job
@@ -46,6 +46,8 @@ class Line:
             self.share, self.detail = event.step / event.steps, describe_progress(event)
         elif isinstance(event, Failure):
             self.state, self.detail = "failed", event.error
+        elif isinstance(event, Lost):
+            self.state, self.detail = "waiting", f"{event.reason}; retry {event.attempt} of {event.most}"
         elif isinstance(event, Skipped):
             self.state, self.detail = "skipped", f"finished before: {describe_ending(event.record)}"
         else:

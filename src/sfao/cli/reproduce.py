@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import stop_signals
 from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spoken_errors, table
 
@@ -47,6 +48,10 @@ def reproduce(
         typer.Option(help="Runs at a time.", min=1, show_default="as many as cores; on a GPU 4, of WRN-28-10 1"),
     ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    launcher: Launcher = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
@@ -60,6 +65,7 @@ def reproduce(
         from sfao.experiment.errors import Interrupted
         from sfao.experiment.plan import parse_seeds
 
+        run = choose_launcher(launcher, address, cpus, gpus)
         request = _Request(
             names=_parse_names(names),
             preset=_choose_preset(preset, as_released),
@@ -77,7 +83,8 @@ def reproduce(
         if not (plan.done or plan.left):
             raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
         try:
-            records = _do_runs(plan, jobs, silent=quiet or as_json, threads=threads, data_root=data_root)
+            how = {"threads": threads, "data_root": data_root, "run": run}
+            records = _do_runs(plan, jobs, silent=quiet or as_json, is_local=launcher == "local", **how)
         except Interrupted:
             raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
         _write_and_print(request, plan, records, not (quiet or as_json), as_json)
@@ -164,7 +171,7 @@ def _choose_fraction(fraction: float | None, quick: bool) -> float:
 # -- Runs ----------------------------------------------------------------------------------------------------
 
 
-def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: Any) -> "list[Record]":
+def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, is_local: bool, **how: Any) -> "list[Record]":
     """Do what is left in view of the user, and return all records, with those that were there."""
     from sfao.cli.live import live_lines
     from sfao.experiment.compare import compare, jobs_by_folder
@@ -173,17 +180,19 @@ def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, **how: An
     if not silent:
         for place, jobs in left.items():
             typer.echo(f"{place}: {len(jobs)} runs to do", err=True)
-    for workers, jobs in _assign_workers(chain.from_iterable(left.values()), workers_asked).items():
+    for workers, jobs in _assign_workers(chain.from_iterable(left.values()), workers_asked, is_local).items():
         with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
             records += compare(jobs, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
     return records
 
 
-def _assign_workers(jobs: Iterable["Job"], workers_asked: int | None) -> "dict[int | None, list[Job]]":
-    """Return {workers: the runs that they share}: one pool for all, but for models that need a whole GPU."""
+def _assign_workers(
+    jobs: Iterable["Job"], workers_asked: int | None, is_local: bool = True
+) -> "dict[int | None, list[Job]]":
+    """Return {workers: the runs that they share}: one pool for all, but for models that need a whole local GPU."""
     pools: dict[int | None, list[Job]] = {}
     for job in jobs:
-        pools.setdefault(workers_asked or _count_workers(job), []).append(job)
+        pools.setdefault(workers_asked or (_count_workers(job) if is_local else None), []).append(job)
     return pools
 
 

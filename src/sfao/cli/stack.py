@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from sfao.experiment.compare import Runner
     from sfao.experiment.worker import Job
 
 Stacked = Annotated[
@@ -15,15 +16,26 @@ Stacked = Annotated[
 
 
 def choose_runner(
-    stack: bool, jobs: "Sequence[Job]", *, workers: int | None = None, log: Sequence[str] | None = None, quiet: bool
-) -> dict[str, Any]:
-    """Return the argument `run` of a comparison with `--stack`, checked against the others; nothing without."""
+    stack: bool,
+    jobs: "Sequence[Job]",
+    launcher: str,
+    run: "Runner",
+    *,
+    workers: int | None = None,
+    log: Sequence[str] | None = None,
+    quiet: bool,
+) -> "Runner":
+    """Return what does the runs: with `--stack`, checked against the other options, stacks of them, else `run`."""
     if not stack:
-        return {}
+        return run
     from sfao.experiment.errors import ConfigError
     from sfao.experiment.stacked.divide import check_any_stack
     from sfao.experiment.stacked.runner import run_stacked
 
+    if launcher != "local":
+        raise ConfigError(
+            f"`--stack` runs all together in one process of this machine; leave out --launcher {launcher}"
+        )
     if workers is not None:
         raise ConfigError(f"`--stack` runs all together in one process; leave out --jobs, got {workers}")
     if log:
@@ -31,7 +43,7 @@ def choose_runner(
     if any(job.config.guard is not None for job in jobs):
         raise ConfigError("`--stack` has no guard, which goes back in one run at a time; leave out one of the two")
     check_any_stack(jobs)
-    return {"run": partial(run_stacked, say=_be_quiet if quiet else _say)}
+    return partial(run_stacked, say=_be_quiet if quiet else _say)
 
 
 def _say(line: str) -> None:

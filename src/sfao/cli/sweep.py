@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.cli.compare import check_ended_well, run_in_view, write_results
+from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.stack import Stacked, choose_runner
 from sfao.cli.terminal import console, say_json, spoken_errors
 from sfao.names import name_folder
@@ -42,6 +43,10 @@ def sweep(
     ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
     stack: Stacked = False,
+    launcher: Launcher = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
@@ -59,6 +64,7 @@ def sweep(
         from sfao.tuning.grid import plan_grid, split_axes
         from sfao.tuning.search import make_search
 
+        run = choose_launcher(launcher, address, cpus, gpus)
         fixed, axes = split_axes(settings or [])
         search = make_search(benchmark, method, parse_seeds(seeds), fixed, share=validation, preset=preset, file=config)
         out = out or Path("runs/sweep") / name_folder(f"{benchmark}-{method}")
@@ -68,11 +74,11 @@ def sweep(
             planned,
             shown=not (quiet or as_json),
             debug=debug,
-            **choose_runner(stack, planned, workers=jobs, quiet=quiet),
             data_root=data_root,
             resume=resume,
             workers=jobs,
             threads=threads,
+            run=choose_runner(stack, planned, launcher, run, workers=jobs, quiet=quiet),
         )
         candidates = list_candidates(grid, records)
         summary = write_sweep(search, grid, candidates, records, out)

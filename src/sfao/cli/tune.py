@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.cli.compare import note_tracebacks
+from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import stop_signals
 from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spoken_errors
 from sfao.names import name_folder
@@ -51,6 +52,10 @@ def tune(
         typer.Option("--jobs", "--workers", help="Runs at a time.", min=1, show_default="as many as cores"),
     ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    launcher: Launcher = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
@@ -72,6 +77,7 @@ def tune(
         from sfao.tuning.space import choose_space, parse_search
         from sfao.tuning.tune import tune
 
+        run = choose_launcher(launcher, address, cpus, gpus)
         with reraise_as(ConfigError):
             check_count("trials", trials)
             check_seed(seed)
@@ -101,6 +107,7 @@ def tune(
                     data_root=data_root,
                     workers=jobs,
                     threads=threads,
+                    run=run,
                     watch=note_tracebacks(watch, tracebacks),
                     ended=ended,
                     stopping=stopping,

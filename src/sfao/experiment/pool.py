@@ -21,6 +21,8 @@ from sfao.experiment.worker import Assignment, Begun, Failure, Job, Message, Sto
 LOOK_SECONDS = 0.1
 #: Seconds that runs have to save their state once they are asked to stop.
 GRACE_SECONDS = 30.0
+#: Environment variables from which numerical libraries read their number of threads.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,17 @@ class Skipped:
     record: Record
 
 
+@dataclass(frozen=True)
+class Lost:
+    """The worker or the node of the run is lost, and the run is begun again for the `attempt`-th time of `most`."""
+
+    reason: str
+    attempt: int
+    most: int
+
+
 #: Events of a run that a pool reports; the last is its record or its failure.
-Event = Begun | Update | Skipped | Record | Failure
+Event = Begun | Update | Skipped | Lost | Record | Failure
 Watch = Callable[[Job, Event], None]
 Refill = Callable[[], Sequence[Job]]
 
@@ -245,9 +256,8 @@ def _hold_signals() -> Iterator[None]:
 @contextmanager
 def _limit_threads(threads: int) -> Iterator[None]:
     """Set the environment variables from which numerical libraries read their number of threads when loaded."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, str(threads)))
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:
         yield
     finally:

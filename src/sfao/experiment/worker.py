@@ -77,7 +77,7 @@ def work(pipe: Connection, threads: int) -> None:
     try:
         while (assignment := inbox.get()) is not None:
             pipe.send(Begun())
-            ending = _do(assignment, _Throttled(pipe.send), stop)
+            ending = do_run(assignment, _Throttled(pipe.send), stop)
             pipe.send(ending)
             if not isinstance(ending, Record):
                 break  # a process with an unforeseen error is not used again
@@ -101,7 +101,8 @@ def _listen(pipe: Connection, inbox: "SimpleQueue[Assignment | None]", stop: thr
             inbox.put(message)
 
 
-def _do(assignment: Assignment, report: Report, stop: threading.Event) -> Record | Failure | Stopped:
+def do_run(assignment: Assignment, report: Report, stop: threading.Event) -> Record | Failure | Stopped:
+    """Execute an assignment and return how it ended; a run is interrupted between two steps when `stop` is set."""
     job = assignment.job
     try:
         return execute(

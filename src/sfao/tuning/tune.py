@@ -7,7 +7,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from sfao.experiment.compare import leave_failure
+from sfao.experiment.compare import Runner, leave_failure
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.execute import set_up
 from sfao.experiment.folder import check_free, lock_folder
@@ -36,6 +36,7 @@ def tune(
     data_root: Path | None = None,
     workers: int | None = None,
     threads: int = 1,
+    run: Runner = run_all,
     watch: Watch = lambda job, event: None,
     ended: Ended = lambda candidate: None,
     stopping: Callable[[], bool] = lambda: False,
@@ -43,7 +44,8 @@ def tune(
     """Do trials until the study in `out` has so many, and return all of them in their order.
 
     Trials that were under way when the study was interrupted go on first. One whose runs fail or diverge is recorded
-    as failed. Settings, data and folder are checked before anything runs or is written.
+    as failed. Settings, data and folder are checked before anything runs or is written. `run` may do the jobs in
+    another way than a pool of processes.
     """
     check_free(out, TUNING)
     data = _rehearse(search, out, data_root)
@@ -53,7 +55,7 @@ def tune(
     with lock_folder(out, TUNING):
         check_study(out, description)
         study = _Study(open_study(out, description), search, space, seed, out, data, ended)
-        run_all(
+        run(
             study.resume(),
             workers=workers,
             threads=threads,

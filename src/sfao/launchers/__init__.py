@@ -1,0 +1,1 @@
+"""Ways to do many runs other than the pool of local processes: a Ray cluster."""

@@ -1,0 +1,398 @@
+"""Runs on a real Ray cluster of two nodes: the same weights, whatever is killed on the way."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import chdir, contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+# Before Ray is imported: no telemetry, workers as quick as others, a secret of these tests alone.
+os.environ.update(
+    RAY_USAGE_STATS_ENABLED="0",
+    RAY_worker_niceness="0",
+    RAY_AUTH_MODE="token",
+    RAY_AUTH_TOKEN=secrets.token_hex(32),
+)
+from ray.cluster_utils import Cluster
+
+from sfao.cli.app import app
+from sfao.experiment.checkpoint import load_checkpoint
+from sfao.experiment.compare import compare
+from sfao.experiment.errors import ConfigError
+from sfao.experiment.plan import plan
+from sfao.experiment.pool import Lost, run_all
+from sfao.experiment.progress import Update
+from sfao.experiment.record import Record
+from sfao.experiment.worker import Begun, Failure
+from sfao.launchers import ray_fleet
+from sfao.launchers.ray_launcher import RayLauncher
+from sfao.names import name_folder
+
+COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+#: A method that leaves time to disturb it, found from the root of the repository.
+SLOW = "tests.company.slow_method:Slow"
+NAME = name_folder(SLOW)
+SETTINGS, RUNS = {"epochs": 3}, 3
+ROOT = Path(__file__).parents[2]
+RAY = Path(sys.executable).with_name("ray")
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+def plan_runs(out, seeds=RUNS, **settings):
+    return plan("split-mnist-5k", [SLOW], range(seeds), out, settings={**SETTINGS, **settings})
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The runs as the local launcher does them."""
+    out = tmp_path_factory.mktemp("local")
+    with chdir(ROOT):
+        compare(plan_runs(out), run=run_all)
+    return out
+
+
+def read_results(folder):
+    """What must not depend on where a run was done, nor on how often it was begun: {run: ...}."""
+    found = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob("*/record.json"))}
+    return {name: (record["status"], record["metrics"], record["weights_sha256"]) for name, record in found.items()}
+
+
+def check_same(out, reference):
+    results = read_results(out)
+    expected = read_results(reference)
+    assert results == {name: expected[name] for name in results}
+    for name in results:
+        files = sorted(path.name for path in (out / name).iterdir() if path.name[0] != ".")
+        assert files == ["config.yaml", "record.json", "steps.jsonl"]
+        assert read_steps(out / name) == read_steps(reference / name)
+    assert not list(out.glob(".seen-by-nodes-*"))
+
+
+def read_steps(folder):
+    return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+
+
+def find_holder(folder):
+    """The process that holds the lock of a run folder, and its parent, the raylet; None if there is none."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            if any(os.readlink(link) == str(folder / ".lock") for link in (entry / "fd").iterdir()):
+                return int(entry.name), int((entry / "stat").read_text().rsplit(")")[-1].split()[1])
+        except OSError:
+            continue
+    return None
+
+
+class Events:
+    """Keeps what happens to each run, and does something once, when a condition holds."""
+
+    def __init__(self, act=lambda job: False):
+        self.all, self._act, self.acted, self.saved = [], act, None, 0
+
+    def __call__(self, job, event):
+        self.all.append((job.folder.name, event))
+        if self.acted is None and isinstance(event, Update):
+            saved = load_checkpoint(job.folder)
+            if saved is not None and self._act(job):
+                self.acted, self.saved = job.folder.name, saved.state["position"]["steps"]
+
+    def of(self, name, kind):
+        return [event for run, event in self.all if run == name and isinstance(event, kind)]
+
+    def check_went_on(self):
+        """The run that was disturbed was begun again once, from its checkpoint: no step before it was made again."""
+        lost = [number for number, (_, event) in enumerate(self.all) if isinstance(event, Lost)]
+        assert [self.all[number][0] for number in lost] == [self.acted]
+        later = [event.step for name, event in self.all[lost[0] :] if name == self.acted and isinstance(event, Update)]
+        assert 0 < self.saved <= min(later)
+
+
+def test_weights_are_those_of_the_local_launcher(cluster, reference, tmp_path):
+    events = Events()
+    jobs = plan_runs(tmp_path / "runs")
+    records = compare(jobs, run=RayLauncher(cluster.address), watch=events)
+    check_same(tmp_path / "runs", reference)
+    assert [record.seed for record in records] == list(range(RUNS))
+    assert [record.warnings for record in records] == [[]] * RUNS
+    assert {record.versions["threads"] for record in records} == {"1"}
+    for job in jobs:
+        own = [type(event) for name, event in events.all if name == job.folder.name]
+        assert own[0] is Begun
+        assert own[-1] is Record
+        assert set(own[1:-1]) <= {Update}
+    # And nothing is done again.
+    assert compare(jobs, run=RayLauncher("nowhere:1")) == records
+
+
+def test_a_killed_worker_costs_its_own_run_alone(cluster, reference, tmp_path, capfd):
+    def kill(job):
+        holder = find_holder(job.folder)
+        if holder is not None:
+            os.kill(holder[0], signal.SIGKILL)
+        return holder is not None
+
+    events = Events(kill)
+    records = compare(plan_runs(tmp_path / "runs"), run=RayLauncher(cluster.address), watch=events)
+    check_same(tmp_path / "runs", reference)
+    assert capfd.readouterr() == ("", "")  # Ray itself would tell the death, on the standard output
+    events.check_went_on()
+    hit = int(events.acted.removeprefix(f"{NAME}-"))
+    (lost,) = events.of(events.acted, Lost)
+    reason = f"its worker was killed (kill -9, out of memory, or a lost node) (node {socket.gethostname()})"
+    assert lost == Lost(reason, 1, 3)
+    for record in records:
+        assert len(record.warnings) == (record.seed == hit)
+    assert "from its last checkpoint" in records[hit].warnings[0]
+    assert json.loads((tmp_path / "runs" / events.acted / "record.json").read_text())["warnings"]
+
+
+def test_a_lost_node_costs_the_run_that_it_was_doing(cluster, reference, tmp_path):
+    node = next(iter(cluster.worker_nodes))
+    raylet = node.all_processes["raylet"][0].process.pid
+
+    def remove(job):
+        holder = find_holder(job.folder)
+        if holder is None or holder[1] != raylet:
+            return False
+        cluster.remove_node(node, allow_graceful=False)
+        return True
+
+    events = Events(remove)
+    try:
+        records = compare(plan_runs(tmp_path / "runs"), run=RayLauncher(cluster.address), watch=events)
+    finally:
+        cluster.add_node(num_cpus=1)
+    check_same(tmp_path / "runs", reference)
+    events.check_went_on()
+    for record in records:
+        assert len(record.warnings) == (f"{NAME}-{record.seed}" == events.acted)
+
+
+def test_a_run_that_kills_every_worker_fails_and_one_that_raises_is_not_tried_again(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_fleet, "RETRIES", 1)
+    (tmp_path / "deadly.py").write_text(
+        "import os, signal\n"
+        "from sfao.methods import Method\n"
+        "class Deadly(Method):\n"
+        "    def end_task(self, *args):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "class Raising(Method):\n"
+        "    def end_task(self, *args):\n"
+        "        raise ValueError('out of luck')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    events = Events()
+    jobs = plan("split-mnist-5k", ["deadly:Deadly", "deadly:Raising"], [0], Path("runs"), settings={"epochs": 1})
+    deadly, raising = compare(jobs, run=RayLauncher(cluster.address), watch=events)
+    assert (deadly.status, raising.status, raising.error) == ("failed", "failed", "ValueError: out of luck")
+    assert len(events.of("deadly.Deadly-0", Lost)) == 1
+    assert not events.of("deadly.Raising-0", Lost)
+    assert "in end_task" in events.of("deadly.Raising-0", Failure)[0].traceback
+    assert deadly.error.startswith("its worker was killed")
+    assert deadly.error.endswith("lost 2 times in all")
+
+
+@contextmanager
+def hidden_node(address, *hidden, cpus):
+    """A node that does not see these folders, as on another machine: they are covered in a mount namespace."""
+    covers = " && ".join(f"mount -t tmpfs none {folder}" for folder in hidden)
+    if subprocess.run(["unshare", "-m", "sh", "-c", covers], check=False, capture_output=True).returncode:
+        pytest.skip("this system lets nobody cover a folder for one process")
+    start = f"{RAY} start --address={address} --num-cpus={cpus} --object-store-memory=150000000 --block"
+    node = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", f"{covers} && exec {start}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: max(count_cpus(address)) == cpus)
+        yield
+    finally:
+        node.terminate()
+        node.wait(300)
+        wait_for(lambda: max(count_cpus(address)) < cpus)
+
+
+def count_cpus(address):
+    from ray._private.state import GlobalState
+    from ray._raylet import GcsClientOptions
+
+    state = GlobalState()
+    state._initialize_global_state(
+        GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    )
+    return [node["Resources"].get("CPU", 0) for node in state.node_table() if node["Alive"]]
+
+
+def wait_for(what, seconds=300):
+    until = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.2)
+    return found
+
+
+def test_where_the_folder_is_not_seen_files_are_fetched_and_go_back_on_a_retry(cluster, reference, tmp_path):
+    """The one node that is large enough sees neither the runs nor the folder of the test."""
+
+    def kill(job):
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and b"ray::run_ticket" in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+                return True
+        return False
+
+    events = Events(kill)
+    with hidden_node(cluster.address, tmp_path, cpus=2):
+        launcher = RayLauncher(cluster.address, cpus=2)
+        (record,) = compare(plan_runs(tmp_path / "runs", 1), run=launcher, watch=events)
+    check_same(tmp_path / "runs", reference)
+    events.check_went_on()
+    assert len(record.warnings) == 1
+
+
+def test_a_node_without_the_data_is_refused_before_anything_runs(cluster, tmp_path, monkeypatch):
+    modules, data = tmp_path / "modules", tmp_path / "data"
+    modules.mkdir()
+    data.mkdir()
+    (data / "here").touch()
+    (modules / "far.py").write_text(
+        "from pathlib import Path\n"
+        "import torch\n"
+        "from torch.utils.data import TensorDataset\n"
+        "def tasks():\n"
+        f"    Path({str(data / 'here')!r}).read_text()\n"
+        "    one = TensorDataset(torch.randn(40, 5), torch.arange(40) % 2)\n"
+        "    return [(one, one), (one, one)]\n"
+    )
+    monkeypatch.chdir(modules)
+    monkeypatch.syspath_prepend(str(modules))
+    jobs = plan("far:tasks", ["sgd"], [0], tmp_path / "runs")
+    with hidden_node(cluster.address, data, cpus=2), pytest.raises(ConfigError) as refused:
+        compare(jobs, run=RayLauncher(cluster.address, cpus=2))
+    assert str(refused.value).startswith("node ")
+    assert str(data / "here") in str(refused.value)
+    assert "must be on every node as they are here, or in a shared folder" in str(refused.value)
+    assert not (tmp_path / "runs" / f"{NAME}-0").exists()
+
+
+def test_ctrl_c_on_a_ray_of_its_own(reference, tmp_path):
+    """The whole group gets the signal, as in a terminal: the daemons of Ray too."""
+    out = tmp_path / "runs"
+    arguments = ["split-mnist-5k", "--methods", SLOW, "--seeds", str(RUNS), "--set", "epochs=3", "--out", str(out)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment["HOME"] = str(tmp_path)
+    process = subprocess.Popen(
+        [*COMMAND, "compare", *arguments, "--launcher", "ray"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+    wait_for(lambda: process.poll() is not None or list(out.glob("*/checkpoint.pt")))
+    os.killpg(process.pid, signal.SIGINT)
+    text, error = process.communicate(timeout=300)
+    lines = [line for line in error.splitlines() if "done: accuracy" not in line]
+    assert (process.returncode, text) == (130, "")
+    assert lines == ["sfao: interrupted; the state is saved, go on with the same command and --resume"]
+    assert list(out.glob("*/checkpoint.pt"))
+    assert not (tmp_path / ".ray").exists()
+    compare(plan_runs(out), run=run_all, resume=True)
+    check_same(out, reference)
+
+
+def test_tune_on_a_cluster_in_json_alone(cluster, tmp_path):
+    """Trials are asked for one after the other; a failed worker would write to standard output."""
+    arguments = [
+        "tune",
+        "split-mnist-5k",
+        "--method",
+        "sgd",
+        "--search",
+        "lr=0.01:0.1:log",
+        "--trials",
+        "3",
+        "--seeds",
+        "1",
+        "--set",
+        "epochs=1",
+    ]
+    where = ["--launcher", "ray", "--address", cluster.address, "--out", str(tmp_path / "study"), "--json"]
+    done = CliRunner().invoke(app, [*arguments, *where])
+    assert done.exit_code == 0, done.output
+    assert [trial["number"] for trial in json.loads(done.stdout)["trials"]] == [0, 1, 2]
+
+
+def check_refused(address, match, tmp_path, **needs):
+    with pytest.raises(ConfigError, match=match):
+        compare(plan_runs(tmp_path / "runs", 1), run=RayLauncher(address, **needs))
+    assert not (tmp_path / "runs" / f"{NAME}-0").exists()
+
+
+def test_more_than_a_node_has_is_refused(cluster, tmp_path):
+    check_refused(
+        cluster.address, r"`cpus` must fit on a node of the cluster, whose largest has 1, got 64", tmp_path, cpus=64
+    )
+    check_refused(
+        cluster.address, r"`gpus` must fit on a node of the cluster, whose largest has 0, got 1", tmp_path, gpus=1
+    )
+
+
+def test_an_address_that_leads_nowhere_is_refused_at_once(tmp_path, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    check_refused(address, f"nothing answers at {address}: Connection refused; `ray start --head` starts", tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    check_refused("auto", "which `auto` stands for: Connection refused", tmp_path)
+    check_refused(
+        "ray://head:10001", "must be auto or HOST:PORT, got 'ray://head:10001'; call the command on a", tmp_path
+    )
+    check_refused("head", "must be auto or HOST:PORT, got 'head'", tmp_path)
+
+
+OLD_HEAD = """
+import sys
+import ray
+ray.__version__ = "2.9.0"
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+def test_a_cluster_of_another_version_is_refused(tmp_path):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", OLD_HEAD], text=True, **pipes) as head:
+        address = head.stdout.readline().strip()
+        try:
+            check_refused(address, r"same Ray and Python.*Ray: 2\.9\.0.*install the same versions on all", tmp_path)
+        finally:
+            head.stdin.close()
+            head.wait(300)
