@@ -75,6 +75,7 @@ def test_interrupted_it_saves_every_run_and_goes_on_without_the_stack(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--methods", "sgd", "--cpus", "2"], "`--cpus` is for --launcher ray, got 2.0 with --launcher local"),
         (["--methods", "sgd", "--jobs", "2"], "`--stack` runs all together in one process; leave out --jobs, got 2"),
         (["--methods", "sgd", "--log", "csv"], "`--stack` has no loggers, only steps.jsonl in each folder"),
         (["--methods", "sfao", "--set", "guard.kind=predicted"], "`--stack` has no guard"),

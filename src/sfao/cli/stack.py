@@ -34,7 +34,7 @@ def choose_runner(
 
     if launcher != "local":
         raise ConfigError(
-            f"`--stack` runs all together in one process of this machine; leave out --launcher {launcher}"
+            f"`--stack` runs all together in one process here; leave out --launcher {launcher}"
         )
     if workers is not None:
         raise ConfigError(f"`--stack` runs all together in one process; leave out --jobs, got {workers}")
