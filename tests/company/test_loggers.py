@@ -16,7 +16,7 @@ from sfao.experiment.config import configure
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.execute import execute
 from sfao.loggers import LOGGERS
-from tests.company.wandb_files import read_history
+from tests.company.wandb_files import has_ended, read_history
 from tests.experiment.test_run_log import read as read_csv
 
 Rows = list[tuple[int, str, float]]
@@ -34,6 +34,14 @@ def local(monkeypatch):
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, as long as a busy machine may take."""
+    deadline = time.monotonic() + LONGEST_WAIT
+    while not condition():
+        assert time.monotonic() < deadline, "not within the longest wait"
+        time.sleep(0.05)
+
+
 def read_tensorboard(folder: Path) -> Rows:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -43,6 +51,8 @@ def read_tensorboard(folder: Path) -> Rows:
 
 
 def read_wandb(folder: Path) -> Rows:
+    """Read runs that were finished; wandb's own process may still be writing."""
+    wait_until(lambda: has_ended(folder))
     rows = read_history(folder)
     return [(int(row["step"]), name, value) for row in rows for name, value in row.items() if name != "step"]
 
@@ -57,14 +67,6 @@ def read_mlflow(folder: Path) -> Rows:
 
 
 READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, as long as a busy machine may take."""
-    deadline = time.monotonic() + LONGEST_WAIT
-    while not condition():
-        assert time.monotonic() < deadline, "not within the longest wait"
-        time.sleep(0.05)
 
 
 def check_same(rows: Rows, wanted: Rows) -> None:
