@@ -9,7 +9,7 @@ COMPANY := .venv-company
 COMPANY_INSTALLED := $(COMPANY)/.installed
 COMPANY_REQUIREMENTS := $(wildcard tests/company/requirements*.txt)
 
-.PHONY: demo test test-company lint types tests docs bench reproduction tutorial architecture clean
+.PHONY: demo test test-company soak lint types tests docs bench reproduction tutorial architecture clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -23,13 +23,18 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
+# Each process takes neighbouring tests, which share what they set up; one that has no more takes them from another.
 tests: $(INSTALLED)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
+
+# What takes long: each of these tests has a short form in `make test`.
+soak: $(INSTALLED)
+	$(BIN)/pytest -n auto --dist worksteal -m soak
 
 # The integrations beside the real libraries (Lightning, transformers, peft, accelerate, Avalanche, loggers, Ray), in an
 # environment of its own. `make test` needs none of them.
 test-company: $(COMPANY_INSTALLED)
-	$(COMPANY)/bin/pytest -n auto tests/company
+	$(COMPANY)/bin/pytest -n auto --dist worksteal tests/company
 
 # The documentation, as a site in site/ that fetches nothing from a network. Open site/index.html, or serve the folder
 # (`python3 -m http.server --directory site`): browsers allow the search on served pages only.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.reports.real_runs import comparison_of_four, hostile_runs, report
+from tests.reports.real_runs import hostile_runs, report, share_comparison
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return comparison_of_four(tmp_path_factory.mktemp("runs"))
+    return share_comparison(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

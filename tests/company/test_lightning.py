@@ -252,7 +252,7 @@ def run_ranks(tmp_path, strategy):
     script.write_text(RANKS)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, script, strategy], capture_output=True, text=True, timeout=180, env=environment, check=False
+        [sys.executable, script, strategy], capture_output=True, text=True, timeout=600, env=environment, check=False
     )
 
 

@@ -3,6 +3,10 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wandb.proto.wandb_internal_pb2 import Record
 
 BLOCK, FILE_HEADER, HEADER = 32768, 7, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
@@ -10,16 +14,25 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 def read_history(folder: Path) -> list[dict[str, float]]:
     """The rows that were logged to a folder, over all its offline runs, without wandb's own columns."""
+    rows = []
+    for record in read_runs(folder):
+        if record.WhichOneof("record_type") == "history":
+            items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+            rows.append({key: json.loads(value) for key, value in items.items() if not key.startswith("_")})
+    return rows
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether all offline runs of a folder are written to their end, which a run is soon after it was finished."""
+    ends = sum(record.WhichOneof("record_type") == "exit" for record in read_runs(folder))
+    return ends == len(list(folder.glob("wandb/offline-run-*/*.wandb")))
+
+
+def read_runs(folder: Path) -> "Iterator[Record]":
     from wandb.proto.wandb_internal_pb2 import Record
 
-    rows = []
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        for data in read_records(file.read_bytes()):
-            record = Record.FromString(data)
-            if record.WhichOneof("record_type") == "history":
-                items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
-                rows.append({key: json.loads(value) for key, value in items.items() if not key.startswith("_")})
-    return rows
+        yield from map(Record.FromString, read_records(file.read_bytes()))
 
 
 def read_records(data: bytes) -> Iterator[bytes]:

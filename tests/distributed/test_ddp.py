@@ -87,8 +87,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize(("size", "case"), [(2, "subspace"), (2, "directions"), (2, "examples"), (4, "subspace")])
+@pytest.mark.parametrize(
+    ("size", "case", "name"),
+    [
+        *((2, case, name) for case in ("subspace", "directions", "examples") for name in OPTIMIZERS),
+        (4, "subspace", "sfao"),
+        *(pytest.param(4, "subspace", name, marks=pytest.mark.soak) for name in OPTIMIZERS if name != "sfao"),
+    ],
+)
 def test_weights_and_decisions_are_those_of_one_process(size, case, name):
     options, how = CASES[case]
     ranks = run_ranks(size, learn_shards, name, options, how, {})

@@ -111,29 +111,32 @@ class StopAt:
         return self.left <= 0
 
 
+#: The steps at which runs that go back are stopped, and those runs, each with two of the steps.
+STOPS = (3, 40, 41, 54, 58, 75)
+GUARDED = {
+    "sgd measured": ("sgd", MEASURED, (3, 40)),
+    "subspace measured": ("sfao", MEASURED | SOFT, (41, 54)),
+    "subspace predicted": ("sfao", PREDICTED | {"options.keep": 0.999}, (58, 75)),
+    "directions measured": ("sfao", MEASURED | LENIENT, (3, 54)),
+    "directions predicted": ("sfao", PREDICTED | LENIENT, (40, 58)),
+    "agem measured": ("agem", MEASURED, (41, 75)),
+}
+
+
 @pytest.mark.parametrize(
-    ("method", "guard"),
+    ("method", "guard", "stops"),
     [
-        ("sgd", MEASURED),
-        ("sfao", MEASURED | SOFT),
-        ("sfao", PREDICTED | {"options.keep": 0.999}),
-        ("sfao", MEASURED | LENIENT),
-        ("sfao", PREDICTED | LENIENT),
-        ("agem", MEASURED),
-    ],
-    ids=[
-        "sgd measured",
-        "subspace measured",
-        "subspace predicted",
-        "directions measured",
-        "directions predicted",
-        "agem measured",
+        *(pytest.param(*case, id=name) for name, case in GUARDED.items()),
+        *(
+            pytest.param(method, guard, STOPS, id=f"{name}, every stop", marks=pytest.mark.soak)
+            for name, (method, guard, _) in GUARDED.items()
+        ),
     ],
 )
-def test_stopped_anywhere_a_guarded_run_ends_bit_for_bit_the_same(tmp_path, method, guard):
+def test_stopped_anywhere_a_guarded_run_ends_bit_for_bit_the_same(tmp_path, method, guard, stops):
     whole = execute(config(method, **guard), tmp_path / "whole")
     assert whole.rollbacks
-    for stop in (3, 40, 41, 54, 58, 75):
+    for stop in stops:
         folder = tmp_path / str(stop)
         for step in (stop, 2):  # and once more, two steps later
             with pytest.raises(Interrupted):

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.cli.app import app
+from tests.command import run
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from sfao.cli.main import main; main()"]
 
@@ -158,10 +159,7 @@ def test_bad_input_is_told_in_a_line_and_measures_nothing(arguments, said, tmp_p
 
 
 def test_estimate_tells_bytes_and_time():
-    done = subprocess.run(
-        [*COMMAND, "estimate", "--model", "mlp", "--capacity", "50", "--storage", "factored", "--threads", "1"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run("estimate", "--model", "mlp", "--capacity", "50", "--storage", "factored", "--threads", "1")
     assert (done.returncode, done.stderr) == (0, "")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert "203,530 parameters in 2 layers" in lines["model"]
@@ -173,9 +171,7 @@ def test_estimate_tells_bytes_and_time():
 
 
 def test_estimate_is_of_the_default_where_nothing_is_said():
-    done = subprocess.run(
-        [*COMMAND, "estimate", "--model", "mlp", "--threads", "1"], capture_output=True, text=True, check=False
-    )
+    done = run("estimate", "--model", "mlp", "--threads", "1")
     assert (done.returncode, done.stderr) == (0, "")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert lines["memory"].endswith("subspace: 200 axes per layer")

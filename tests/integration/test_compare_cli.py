@@ -12,24 +12,18 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.experiment.checkpoint import load_checkpoint
+from tests.command import Command
 
 COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 SETTINGS = ["--set", "epochs=4", "--set", "joint:epochs=1", "--methods", "sgd,joint", "--seeds", "2"]
 
 
-def start(*arguments, command="compare", **how):
-    return subprocess.Popen(
-        [*COMMAND, command, "split-mnist-5k", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        **how,
-    )
+def start(*arguments, command="compare"):
+    return Command(command, "split-mnist-5k", *arguments, new_session=True)
 
 
 def finish(process):
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate()
     return process.returncode, out, error
 
 
@@ -43,7 +37,7 @@ def results(folder):
     return {name: (record["metrics"], record["weights_sha256"]) for name, record in records.items()}
 
 
-def wait_for(what, seconds=60):
+def wait_for(what, seconds=300):
     until = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < until, "waited in vain"
@@ -76,9 +70,10 @@ def steps_saved(folder):
 def reference(tmp_path_factory):
     """A comparison that nothing disturbs."""
     out = tmp_path_factory.mktemp("reference") / "runs"
-    code, text, error = compare(*SETTINGS, "--out", out)
-    assert code == 0, error
-    return out, text, error
+    command = [*COMMAND, "compare", "split-mnist-5k", *SETTINGS, "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout, done.stderr
 
 
 def test_it_ends_in_a_table_and_the_paths_of_what_it_wrote(reference):

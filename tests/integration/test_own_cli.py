@@ -3,23 +3,20 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from sfao.cli.app import app
+from tests.command import run
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own.md").read_text()
-#: Without the current folder, which a script of an installation does not search either.
-COMMAND = [sys.executable, "-P", "-c", "from sfao.cli.main import main; main()"]
 
 
 def sfao(*arguments, cwd):
-    done = subprocess.run([*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
+    done = run(*arguments, cwd=cwd)
     return done.returncode, done.stdout, done.stderr
 
 

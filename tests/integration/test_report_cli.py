@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.cli.app import app
-from tests.reports.real_runs import comparison_of_four
+from tests.reports.real_runs import share_comparison
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from sfao.cli.main import main; main()", "report"]
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    return comparison_of_four(tmp_path_factory.mktemp("compared"))
+    return share_comparison(tmp_path_factory)
 
 
 def invoke(*arguments):

@@ -2,21 +2,18 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from sfao.data.root import VARIABLE
+from tests.command import run
 from tests.data.publishers import digits, write_mnist
-
-COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()", "reproduce"]
 
 
 def reproduce(*arguments):
-    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    done = run("reproduce", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import Command
+from tests.command import run as sfao
+
 SFAO = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 LONG = ["--set", "epochs=3", "--set", "tasks=2", "--threads", "1", "--checkpoint-seconds", "0.05"]
-
-
-def sfao(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [*SFAO, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def record(folder: Path) -> dict:
@@ -26,7 +24,8 @@ def record(folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("whole")
-    done = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=folder)
+    command = [*SFAO, "run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr
     assert "average accuracy" in done.stdout
     return record(folder / "run")
@@ -45,9 +44,7 @@ def test_a_run_that_was_finished_before_says_that_nothing_was_run(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
     command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
-    process = subprocess.Popen(
-        [*SFAO, *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = Command(*command, cwd=tmp_path)
     wait_for(tmp_path / "run" / "checkpoint.previous.pt", process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
@@ -69,7 +66,7 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
         assert record(tmp_path / "run")[key] == whole[key]
 
 
-def wait_for(path: Path, process: subprocess.Popen) -> None:
+def wait_for(path: Path, process: Command) -> None:
     for _ in range(6000):
         if path.exists():
             return
@@ -171,7 +168,7 @@ def test_the_help_tells_the_defaults(tmp_path, command, defaults):
 
 def test_help_is_quick(tmp_path):
     start = time.perf_counter()
-    assert sfao("--help", cwd=tmp_path).returncode == 0
+    assert subprocess.run([*SFAO, "--help"], capture_output=True, cwd=tmp_path, check=False).returncode == 0
     imports = [sys.executable, "-c", "import sys; import sfao.cli.main; print('torch' in sys.modules)"]
     assert subprocess.run(imports, capture_output=True, text=True, check=True).stdout.strip() == "False"
     assert time.perf_counter() - start < 5

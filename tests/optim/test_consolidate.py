@@ -66,12 +66,11 @@ def test_examples_are_limited_to_what_the_memory_can_hold():
 
 
 def test_limit_draws_uniformly():
-    counts = torch.zeros(6)
+    counts, model, data = torch.zeros(6), network(), task(0)
+    batches = torch.stack([gradient_of(model, loss(model(x), y)) for x, y in data])
     for seed in range(300):
-        model = network()
         optimizer = SFAO(layer_groups(model), memory="directions", seed=seed)
-        optimizer.consolidate(model, task(0), loss, limit=2)
-        batches = torch.stack([gradient_of(model, loss(model(x), y)) for x, y in task(0)])
+        optimizer.consolidate(model, data, loss, limit=2)
         counts += (directions(optimizer, "0") @ batches.T > 0.9999).sum(0)
     # 2 of 6: 100 expected each, standard deviation 8
     assert counts.sum() == 600

@@ -183,11 +183,11 @@ def test_first_in_first_out_looks_at_the_last_batches_only():
 def test_what_is_kept_is_uniform(stream):
     model = network()
     hits: Counter[int] = Counter()
+    tasks = [task(number, batches=8) for number in range(2)]
     for seed in range(400):
         optimizer = SFAO(layer_groups(model), memory="directions", capacity=4, seed=seed)
         optimizer.gate.end_task()
-        for number in range(2):
-            batches = task(number, batches=8)
+        for batches in tasks:
             optimizer.consolidate(model, iter(batches) if stream else batches, loss)
         slots = optimizer.gate.layers[0].memory.slots
         hits.update(slots.arrivals)

@@ -4,13 +4,13 @@ import pytest
 
 from sfao.reports.groups import RunGroup, group_runs
 from sfao.reports.runs import LoadedRun, load_runs
-from tests.reports.real_runs import comparison_of_four
+from tests.reports.real_runs import share_comparison
 
 
 @pytest.fixture(scope="session")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of nine real runs, of two benchmarks; not to be written to."""
-    return comparison_of_four(tmp_path_factory.mktemp("compared"))
+    return share_comparison(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,12 @@
 """Real runs of a few seconds on the embedded digits, and reports of them."""
 
 import json
+import os
 import shutil
 from pathlib import Path
+
+import pytest
+from filelock import FileLock
 
 from sfao.experiment.config import configure
 from sfao.experiment.execute import execute
@@ -30,6 +34,16 @@ def comparison_of_four(folder: Path) -> Path:
         run(folder / f"si-{seed}", "si", seed, lr=1e30 if seed else 0.01)
     run(folder / "permuted-0", "sgd", benchmark="permuted-mnist-5k")
     return folder
+
+
+def share_comparison(factory: pytest.TempPathFactory) -> Path:
+    """The comparison of four, made once for all test processes of a session; not to be written to."""
+    base = factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "comparison-of-four"
+    with FileLock(f"{shared}.lock"):
+        if not shared.exists():
+            comparison_of_four(factory.mktemp("comparison") / "runs").rename(shared)
+    return shared
 
 
 def edited(source: Path, folder: Path, **changes: object) -> Path:

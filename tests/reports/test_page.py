@@ -15,12 +15,12 @@ from sfao.experiment.record import RECORD
 from sfao.reports.comparison import compare_records
 from sfao.reports.page.settings import describe_seeds, find_differences
 from sfao.reports.runs import load_runs
-from tests.reports.real_runs import HOSTILE, comparison_of_four, edited, hostile_runs, report, run
+from tests.reports.real_runs import HOSTILE, edited, hostile_runs, report, run, share_comparison
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return comparison_of_four(tmp_path_factory.mktemp("runs"))
+    return share_comparison(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

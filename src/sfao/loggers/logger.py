@@ -1,5 +1,6 @@
 """The interface of loggers: named values over steps, in a folder, without doubled steps after a resume."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
@@ -96,6 +97,13 @@ class Logger(ABC):
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close(failed=kind is not None)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write beside the path, then rename: a process that is killed leaves the whole file or none."""
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(text)
+    os.replace(beside, path)
 
 
 def _read_number(name: str, value: SupportsFloat) -> float:

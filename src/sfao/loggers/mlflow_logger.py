@@ -6,9 +6,11 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from sfao.loggers.logger import FLUSH_SECONDS, Logger
+from sfao.loggers.logger import FLUSH_SECONDS, Logger, write_whole
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -40,12 +42,15 @@ class MLflowLogger(Logger):
                 self._client, self._run = MlflowClient(known["uri"]), str(known["run"])
             self._client.update_run(self._run, status="RUNNING")
             return self._read_last_steps()
-        local = f"sqlite:///{(self.folder / 'mlflow.db').resolve()}"
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or local
+        database = self.folder / "mlflow.db"
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or _address(database)
+        is_local = uri == _address(database)
         with _quiet_database():
+            if is_local and not database.exists():
+                _make_tables(database)
             self._client = MlflowClient(uri)
-            self._run = self._start_run(run_name, config, artifacts=self.folder if uri == local else None)
-        self.path.write_text(json.dumps({"uri": uri, "run": self._run}))
+            self._run = self._start_run(run_name, config, artifacts=self.folder if is_local else None)
+        write_whole(self.path, json.dumps({"uri": uri, "run": self._run}))
         return {}
 
     def _start_run(self, run_name: str, config: dict[str, object], artifacts: Any) -> str:
@@ -82,6 +87,24 @@ class MLflowLogger(Logger):
     def close(self, *, failed: bool = False) -> None:
         self.flush()
         self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+
+
+def _address(database: Path) -> str:
+    return f"sqlite:///{database.resolve()}"
+
+
+def _make_tables(database: Path) -> None:
+    """Make a new database under another name, then rename it.
+
+    MLflow makes its tables one by one, for seconds, and refuses for ever a database whose process was killed meanwhile.
+    """
+    from mlflow.tracking import MlflowClient
+
+    for unfinished in database.parent.glob(f".{database.name}.*.part*"):  # of SQLite's journal too
+        unfinished.unlink()
+    beside = database.with_name(f".{database.name}.{uuid4().hex}.part")  # MLflow keeps connections, by name
+    MlflowClient(_address(beside))
+    os.replace(beside, database)
 
 
 @contextmanager

@@ -1,0 +1,84 @@
+"""The command `sfao` in processes that are forked from one that has loaded torch, and start without those seconds."""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from multiprocessing import get_context
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired
+from tempfile import mkdtemp
+
+#: What is loaded before: the most of what commands load.
+PRELOADED = ["sfao.cli.app", "sfao.experiment.compare", "sfao.experiment.worker", "sfao.reports"]
+_context = get_context("forkserver")
+_context.set_forkserver_preload(PRELOADED)
+
+
+class Command:
+    """A process of `sfao`, with what tests use of subprocess.Popen; `communicate` has what it printed."""
+
+    def __init__(
+        self, *arguments: object, cwd: Path | str = ".", new_session: bool = False, **environment: str
+    ) -> None:
+        self._folder = Path(mkdtemp())
+        self._printed = [self._folder / name for name in ("out", "error")]
+        surroundings = {**os.environ, **environment}
+        told = (list(map(str, arguments)), str(cwd), surroundings, list(map(str, self._printed)), new_session)
+        self._process = _context.Process(target=_be_the_command, args=told)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        pid = self._process.pid
+        assert pid is not None
+        return pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float = 600) -> tuple[str, str]:
+        """Wait for the end, and return what was printed as output and as errors."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            self.kill()
+            raise TimeoutExpired("sfao", timeout)
+        out, error = (path.read_text() if path.exists() else "" for path in self._printed)
+        shutil.rmtree(self._folder)
+        return out, error
+
+
+def run(*arguments: object, cwd: Path | str = ".", **environment: str) -> CompletedProcess[str]:
+    """Run the command to its end."""
+    process = Command(*arguments, cwd=cwd, **environment)
+    out, error = process.communicate()
+    return CompletedProcess(["sfao", *map(str, arguments)], process.returncode or 0, out, error)
+
+
+def _be_the_command(
+    arguments: list[str], cwd: str, environment: Mapping[str, str], printed: list[str], new_session: bool
+) -> None:
+    if new_session:
+        os.setsid()
+    for descriptor, path in enumerate(printed, start=1):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, descriptor)
+        os.close(file)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["sfao", *arguments]
+    from sfao.cli.main import main
+
+    main()
