@@ -33,9 +33,7 @@ def choose_runner(
     from sfao.experiment.stacked.runner import run_stacked
 
     if launcher != "local":
-        raise ConfigError(
-            f"`--stack` runs all together in one process here; leave out --launcher {launcher}"
-        )
+        raise ConfigError(f"`--stack` runs all together in one process here; leave out --launcher {launcher}")
     if workers is not None:
         raise ConfigError(f"`--stack` runs all together in one process; leave out --jobs, got {workers}")
     if log:
