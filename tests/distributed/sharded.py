@@ -32,6 +32,11 @@ def make_convolutions() -> nn.Sequential:
     return nn.Sequential(nn.Unflatten(1, (1, 4, 3)), *body, nn.Linear(6, CLASSES))
 
 
+def shard_lazily(model: nn.Module, size: int) -> nn.Module:
+    """Shard a model that stays whole after a forward pass, until the backward pass or somebody else cuts it again."""
+    return fully_shard(model, mesh=init_device_mesh("cpu", (size,)), reshard_after_forward=False)
+
+
 def shard(model: nn.Module, size: int) -> nn.Module:
     mesh = init_device_mesh("cpu", (size,))
     for module in model.children():

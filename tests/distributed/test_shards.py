@@ -11,6 +11,7 @@ from tests.distributed.sharded import (
     measure_gap,
     read_whole,
     shard,
+    shard_lazily,
     split_tensors,
     use_sfao,
 )
@@ -25,8 +26,8 @@ def compare(rank, size, cut, model, optimizer, options, how):
     import warnings
 
     warnings.simplefilter("ignore", RuntimeWarning)
-    own, shares = (rank, size) if cut == "fsdp" else (0, 1)
-    sharded = {"fsdp": shard, "tensors": split_tensors}[cut](MODELS[model](), size)
+    own, shares = (0, 1) if cut == "tensors" else (rank, size)
+    sharded = {"fsdp": shard, "lazy": shard_lazily, "tensors": split_tensors}[cut](MODELS[model](), size)
     training = Training(sharded, OPTIMIZERS[optimizer](**options), own, shares).run(**how)
     whole = read_whole(sharded)
     found = {"bytes": training.gate.memory_bytes, "collectives": training.collectives, "counts": training.gate.counts}
@@ -70,6 +71,32 @@ def test_four_ranks_of_which_some_hold_nothing_of_a_layer(options):
     found = run_ranks(4, compare, "fsdp", "linear", "sfao", options, {})
     assert found[0]["same"]
     assert found[0]["gap"] <= 1e-6
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "directions"}, {"memory": "both"}], ids=str)
+def test_models_that_stay_whole_after_a_forward_pass_do_what_one_process_does(options):
+    found = run_ranks(2, compare, "lazy", "linear", "sfao", options, {})
+    assert found[0]["same"]
+    assert found[0]["gap"] <= 1e-6
+
+
+def keep_gradients(rank, size):
+    """Gradients that are there, or not, when a task is stored; the model has just been evaluated."""
+    import torch
+
+    model = shard_lazily(make_model(), size)
+    model(torch.zeros(2, 12))  # whole from here on
+    training = Training(model, use_sfao(memory="directions"), rank, size)
+    training.train(0, 2)
+    before = [parameter.grad.full_tensor() for parameter in model.parameters()]
+    model(torch.zeros(2, 12))
+    training.consolidate(0)
+    after = [parameter.grad.full_tensor() for parameter in model.parameters()]
+    return measure_gap(before, after), training.gate.shards is not None
+
+
+def test_storing_leaves_gradients_as_they_are_in_a_model_that_was_just_evaluated():
+    assert run_ranks(2, keep_gradients) == [(0.0, True)] * 2
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -4,7 +4,6 @@ dcp.save({"model": model, "optimizer": Checkpoint(optimizer)}, checkpoint_id=fol
 dcp.load({"model": model, "optimizer": Checkpoint(optimizer, folder)}, checkpoint_id=folder)
 """
 
-from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,13 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.optim import Optimizer
 
 from sfao.optim._attachment import STATE_KEY
-from sfao.optim._sharding.shards import Shards, find_shards, is_sharded, localise, place_like
+from sfao.optim._sharding.marks import find_marks, mark_tensors, pack, replace_marks
+from sfao.optim._sharding.shards import Shards, find_shards, is_sharded, place_like
 from sfao.optim.gate import Gate
 from sfao.optim.sfao import SFAO
 
 #: The key, in a checkpoint, of all that is no tensor, with what tensors there are.
 HEADER = "sfao_header"
-#: Marks, in the header, the place of a tensor: (mark, name, shape, dtype, dimension along which ranks cut it).
-MARK = "sfao_tensor"
 #: The key of sums that each rank saves of its own weights; they are added up by whoever loads them.
 SKETCH = "sketch"
 
@@ -54,17 +52,17 @@ class Checkpoint:
         """Return what is to be saved or, where there is something to load, empty tensors for it."""
         if self._reader is None:
             tensors: dict[str, Tensor] = {}
-            header = _mark(self._owner.state_dict(), "", tensors)
-            return {HEADER: _pack(header), **tensors}
+            header = mark_tensors(self._owner.state_dict(), "", tensors)
+            return {HEADER: pack(header), **tensors}
         self._header = self._read_header(self._reader)
-        marks = {mark[1]: mark for mark in _find_marks(self._header)}
+        marks = {mark[1]: mark for mark in find_marks(self._header)}
         return {HEADER: b"", **{name: self._make_empty(mark) for name, mark in marks.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what was loaded; a RuntimeError, and nothing changed, if it is of another model."""
         if self._header is None:
             raise RuntimeError("a Checkpoint must be told what to load: Checkpoint(optimizer, folder)")
-        found = _replace(self._header, lambda mark: state_dict[mark[1]])
+        found = replace_marks(self._header, lambda mark: state_dict[mark[1]])
         if isinstance(self._owner, Optimizer):
             found = {**found, "state": self._place(found["state"])}
         self._owner.load_state_dict(found)
@@ -119,44 +117,3 @@ def _cut_like(whole: Tensor, parameter: Any) -> Tensor:
             shards = Shards(mesh, number)
             own = shards.take(own, placement.dim, parameter.shape[placement.dim])
     return place_like(own, parameter)
-
-
-def _mark(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Return the value with every tensor that ranks share replaced by a mark; `tensors` takes these."""
-    if isinstance(value, Tensor):
-        dim = next((p.dim for p in value.placements if p.is_shard()), None) if is_sharded(value) else None  # type: ignore[attr-defined]
-        if not value.numel() or (dim is None and not is_sharded(value)):
-            return localise(value).detach().cpu() if value.numel() else torch.empty(value.shape, dtype=value.dtype)
-        tensors[name] = value
-        return (MARK, name, list(value.shape), str(value.dtype).removeprefix("torch."), dim)
-    if isinstance(value, dict):
-        return {key: _mark(part, f"{name}/{key}", tensors) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mark(part, f"{name}/{number}", tensors) for number, part in enumerate(value))
-    return value
-
-
-def _is_mark(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 5 and value[0] == MARK
-
-
-def _find_marks(value: Any) -> Iterator[tuple[Any, ...]]:
-    if _is_mark(value):
-        yield value
-    elif isinstance(value, (dict, list, tuple)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _find_marks(part)
-
-
-def _replace(value: Any, find: Callable[[tuple[Any, ...]], Any]) -> Any:
-    if _is_mark(value):
-        return find(value)
-    if isinstance(value, dict):
-        return {key: _replace(part, find) for key, part in value.items()}
-    return type(value)(_replace(part, find) for part in value) if isinstance(value, (list, tuple)) else value
-
-
-def _pack(header: Any) -> bytes:
-    file = BytesIO()
-    torch.save(header, file)
-    return file.getvalue()

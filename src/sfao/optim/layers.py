@@ -17,7 +17,7 @@ from sfao.gating.rules import RULES
 from sfao.gating.storage import Storage
 from sfao.gating.subspace import Subspace
 from sfao.optim._sharding.memories import make_block, make_space
-from sfao.optim._sharding.shards import Shards, check_not_flat, has_rows
+from sfao.optim._sharding.shards import Shards, check_not_flat, has_rows, reshard
 from sfao.optim._travel import Travel
 
 #: What an optimizer takes: tensors, (name, tensor) pairs, or param groups.
@@ -43,6 +43,7 @@ def layer_groups(model: nn.Module, *, trainable_only: bool = True) -> list[dict[
             they are to be trained later: they take part as soon as they have gradients.
     """
     check_not_flat(model)
+    reshard(model)
     groups: list[dict[str, Any]] = []
     seen: set[Tensor] = set()
     wrappers = {path for path, module in model.named_modules() if isinstance(module, PARALLEL)}

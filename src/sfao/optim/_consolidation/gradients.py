@@ -38,13 +38,17 @@ def take_gradients(
     device, dtype = parameters[0].device, find_dtype(model)
     with eval_mode(model), torch.enable_grad():
         for batch in batches:
-            value = objective(model, move(batch, device, dtype))
-            if value.ndim != 0:
-                raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
+
+            def evaluate(batch: Any = batch) -> Tensor:
+                value = objective(model, move(batch, device, dtype))
+                if value.ndim != 0:
+                    raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
+                return value
+
             found = iter(
-                take_by_backward(model, value, trainable)
+                take_by_backward(model, evaluate, trainable)
                 if in_shards
-                else torch.autograd.grad(value, trainable, allow_unused=True)
+                else torch.autograd.grad(evaluate(), trainable, allow_unused=True)
             )
             yield [next(found) if parameter.requires_grad else None for parameter in parameters]
 

@@ -124,6 +124,14 @@ def is_sharded(tensor: object) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
+def reshard(model: nn.Module) -> None:
+    """Let a model hold its parameters: between passes fully_shard may leave others in their places."""
+    module = sys.modules.get("torch.distributed.fsdp")
+    for part in model.modules() if module is not None and hasattr(module, "FSDPModule") else ():
+        if isinstance(part, module.FSDPModule):  # type: ignore[union-attr]
+            part.reshard()
+
+
 def check_not_flat(model: nn.Module) -> None:
     """Raise a ValueError for a model whose parameters ranks hold as flat pieces, which have no rows."""
     module = sys.modules.get("torch.distributed.fsdp")

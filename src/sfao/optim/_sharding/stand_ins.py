@@ -4,13 +4,14 @@ from collections.abc import Container
 
 from torch import Tensor, nn
 
-from sfao.optim._sharding.shards import is_sharded
+from sfao.optim._sharding.shards import is_sharded, reshard
 
 
 class StandIns:
     """Finds the weight that a tensor in a call is, or stands in for: fully_shard puts others in their places."""
 
     def __init__(self, model: nn.Module, weights: Container[Tensor]) -> None:
+        reshard(model)
         self._weights = weights
         self._places = [
             (module, name, parameter)
