@@ -1,10 +1,12 @@
 """Distributed checkpoints: saved by some ranks, loaded by others, into optimizers that know nothing yet."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import torch
 from torch.distributed import checkpoint
+from torch.distributed.tensor import distribute_tensor
 
 import sfao
 from sfao.integrations.dcp import Checkpoint
@@ -75,6 +77,45 @@ def test_a_checkpoint_of_one_process_goes_on_in_two(tmp_path, optimizer):
     found = run(2, load, folder, optimizer, {})
     assert measure_gap(found["after"], saved["after"]) <= 1e-6
     assert found["counts"] == saved["counts"]
+
+
+def save_with_the_loader(rank, size, folder):
+    """Load and save by one and the same object, as one dict of all there is suggests."""
+    training = make_training(rank, size, "sfao", {"momentum": 0.9}).run(tasks=(0,), steps=3)
+    checkpoint.save({"model": training.model, "optimizer": Checkpoint(training.optimizer)}, checkpoint_id=f"{folder}/1")
+    again = make_training(rank, size, "sfao", {"momentum": 0.9})
+    whole = {"model": again.model, "optimizer": Checkpoint(again.optimizer, f"{folder}/1")}
+    checkpoint.save(whole, checkpoint_id=f"{folder}/0")  # before anything was loaded: what it has, nothing
+    checkpoint.load(whole, checkpoint_id=f"{folder}/1")
+    checkpoint.save(whole, checkpoint_id=f"{folder}/2")
+    last = make_training(rank, size, "sfao", {"momentum": 0.9})
+    whole = {"model": last.model, "optimizer": Checkpoint(last.optimizer, f"{folder}/2")}
+    checkpoint.load(whole, checkpoint_id=f"{folder}/2")
+    last.train(1, 3)
+    training.train(1, 3)
+    return measure_gap(read_whole(training.model), read_whole(last.model)), last.gate.task
+
+
+def test_what_loaded_a_checkpoint_may_save_the_next(tmp_path):
+    assert run(2, save_with_the_loader, str(tmp_path)) == (0.0, 1)
+
+
+def load_whole_state(rank, size, folder, optimizer):
+    """Load what one process saved, by torch.save, into shards."""
+    alone = Training(make_model(), OPTIMIZERS[optimizer](sync=False)).run(tasks=(0,), steps=3)
+    alone.train(1, 2)
+    training = make_training(rank, size, optimizer, {})
+    for own, whole in zip(training.model.parameters(), alone.model.parameters(), strict=True):
+        own.data.copy_(distribute_tensor(whole.data, own.device_mesh, own.placements))
+    training.optimizer.load_state_dict(deepcopy(alone.optimizer.state_dict()))
+    training.train(1, 3)
+    alone.train(1, 3)
+    return measure_gap(read_whole(training.model), read_whole(alone.model))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_state_of_one_process_goes_on_in_shards(tmp_path, optimizer):
+    assert run(2, load_whole_state, str(tmp_path), optimizer) <= 1e-6
 
 
 def keep_shards(rank, size, folder):

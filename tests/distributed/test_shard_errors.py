@@ -224,3 +224,24 @@ def test_parameters_in_flat_pieces_are_refused():
         "must be sharded by torch.distributed.fsdp.fully_shard, got FullyShardedDataParallel"
         in run_ranks(2, wrap_flat)[0]
     )
+
+
+def accumulate(rank, size, reduces):
+    model = shard(make_model(), size)
+    training = Training(model, use_sfao(memory="directions"), rank, size)
+    inputs, targets = make_task(0, rank, size)[0]
+    model.set_requires_gradient_sync(False)
+    LOSS(model(inputs), targets).backward()
+    model.set_requires_gradient_sync(reduces)
+    try:
+        training.consolidate(0)
+    except (ValueError, RuntimeError) as error:
+        return str(error), training.gate.is_empty
+    return "accepted", training.gate.is_empty
+
+
+@pytest.mark.parametrize("reduces", [False, True])
+def test_directions_are_not_stored_while_gradients_are_accumulated(reduces):
+    for message, is_empty in run_ranks(2, accumulate, reduces):
+        assert "gradients of this model are being accumulated without reduction" in message
+        assert is_empty

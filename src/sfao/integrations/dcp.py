@@ -4,6 +4,7 @@ dcp.save({"model": model, "optimizer": Checkpoint(optimizer)}, checkpoint_id=fol
 dcp.load({"model": model, "optimizer": Checkpoint(optimizer, folder)}, checkpoint_id=folder)
 """
 
+import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch.optim import Optimizer
 
 from sfao.optim._attachment import STATE_KEY
 from sfao.optim._sharding.marks import find_marks, mark_tensors, pack, replace_marks
-from sfao.optim._sharding.shards import Shards, find_shards, is_sharded, place_like
+from sfao.optim._sharding.shards import Shards, find_shards
 from sfao.optim.gate import Gate
 from sfao.optim.sfao import SFAO
 
@@ -25,6 +26,8 @@ from sfao.optim.sfao import SFAO
 HEADER = "sfao_header"
 #: The key of sums that each rank saves of its own weights; they are added up by whoever loads them.
 SKETCH = "sketch"
+#: The file of torch's that saves.
+SAVER = "state_dict_saver.py"
 
 
 class Checkpoint:
@@ -49,8 +52,8 @@ class Checkpoint:
         self._header: Any = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is to be saved or, where there is something to load, empty tensors for it."""
-        if self._reader is None:
+        """Return what is to be saved or, while there is something to load, empty tensors for it."""
+        if self._reader is None or _is_saving():
             tensors: dict[str, Tensor] = {}
             header = mark_tensors(self._owner.state_dict(), "", tensors)
             return {HEADER: pack(header), **tensors}
@@ -63,9 +66,8 @@ class Checkpoint:
         if self._header is None:
             raise RuntimeError("a Checkpoint must be told what to load: Checkpoint(optimizer, folder)")
         found = replace_marks(self._header, lambda mark: state_dict[mark[1]])
-        if isinstance(self._owner, Optimizer):
-            found = {**found, "state": self._place(found["state"])}
         self._owner.load_state_dict(found)
+        self._reader = self._header = None  # it is loaded: what is asked for next is to be saved
 
     @property
     def _shards(self) -> Shards | None:
@@ -93,27 +95,10 @@ class Checkpoint:
         own = shards.take(whole, dim, shape[dim])
         return shards.wrap(torch.empty(own.shape, dtype=whole.dtype, device=device), dim, shape[dim])
 
-    def _place(self, state: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Return the optimizer's own state, whole tensors cut as their parameters are."""
-        parameters = [parameter for group in self._owner.param_groups for parameter in group["params"]]
 
-        def place(value: Any, parameter: Tensor) -> Any:
-            if not isinstance(value, Tensor) or is_sharded(value) or value.shape != parameter.shape or value.ndim == 0:
-                return value
-            return _cut_like(value, parameter)
-
-        return {
-            number: {name: place(value, parameters[number]) for name, value in of_one.items()}
-            for number, of_one in state.items()
-        }
-
-
-def _cut_like(whole: Tensor, parameter: Any) -> Tensor:
-    if not is_sharded(parameter):
-        return whole
-    own, mesh = whole, parameter.device_mesh
-    for number, placement in enumerate(parameter.placements):
-        if placement.is_shard():
-            shards = Shards(mesh, number)
-            own = shards.take(own, placement.dim, parameter.shape[placement.dim])
-    return place_like(own, parameter)
+def _is_saving() -> bool:
+    """Tell whether torch asks for a state in order to save it: the same object may be given to load and to save."""
+    frame = sys._getframe(1)
+    while frame is not None and Path(frame.f_code.co_filename).name != SAVER:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None

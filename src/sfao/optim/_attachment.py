@@ -12,6 +12,7 @@ from sfao.gating.decision import Decision
 from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_state import GateState
 from sfao.optim._membership import check_members, find_ungated, list_members
+from sfao.optim._sharding.state import place_state
 from sfao.optim._softening import Softening
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Attachment:
         return {**state_dict, "param_groups": groups}
 
     def _adopt_state(self, optimizer: Optimizer) -> None:
+        place_state(optimizer)
         if self._loaded is not None:
             self._gate.adopt_state(*self._loaded)
             self._loaded = None

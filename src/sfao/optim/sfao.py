@@ -16,6 +16,7 @@ from sfao.optim._gate_state import OLD_OPTIONS, read_state, write_state
 from sfao.optim._growth import grow_state
 from sfao.optim._planning import check_new_group, name_memory, plan_options
 from sfao.optim._sharding.checks import find_group_shards
+from sfao.optim._sharding.state import place_state
 from sfao.optim.descent import (
     ADDED_SETTINGS,
     DESCENT_DEFAULTS,
@@ -263,6 +264,7 @@ class SFAO(Descent):
             super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
+        place_state(self)
         self.gate.adopt_state(state, self.param_groups)
 
     def _check_saved(self, groups: list[dict[str, Any]], state: dict[int, dict[str, Any]]) -> None:

@@ -55,7 +55,7 @@ class Shards:
         if whole.shape[dim] != count:
             raise ValueError(f"a tensor of shape {tuple(whole.shape)} where {count} entries were expected")
         part = self.cut(count)
-        return whole.narrow(dim, part.start, part.stop - part.start).contiguous()
+        return whole.narrow(dim, part.start, part.stop - part.start).clone(memory_format=torch.contiguous_format)
 
     def wrap(self, own: Tensor, dim: int, count: int) -> Tensor:
         """Return this rank's part of a tensor as a DTensor, which says what it is a part of."""
@@ -158,6 +158,15 @@ def place_like(own: Tensor, parameter: Tensor) -> Tensor:
 
     mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
     return DTensor.from_local(own, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride())
+
+
+def cut_like(whole: Tensor, parameter: Any) -> Tensor:
+    """Return a whole tensor cut as its parameter is."""
+    own, mesh = whole, parameter.device_mesh
+    for number, placement in enumerate(parameter.placements):
+        if placement.is_shard():
+            own = Shards(mesh, number).take(own, placement.dim, parameter.shape[placement.dim])
+    return place_like(own, parameter)
 
 
 def make_whole(tensor: Tensor) -> Tensor:

@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from sfao.gating.memory import Memory
 from sfao.gating.subspace import Subspace
-from sfao.optim._sharding.shards import Shards, is_sharded
+from sfao.optim._sharding.shards import Shards, cut_like, is_sharded
 from sfao.optim._sharding.whole_layers import load_shard, map_memory, map_space
 from sfao.optim._sketch import sketch
 from sfao.optim.layers import Layer
@@ -41,3 +42,11 @@ def check_whole(memory: dict[str, Any], spaces: Sequence[dict[str, Any]]) -> Non
             "a state of shards, which several ranks saved, must be loaded by as many ranks with shards; "
             "to change their number, save by torch.distributed.checkpoint: sfao.integrations.dcp"
         )
+
+
+def place_state(optimizer: Optimizer) -> None:
+    """Cut what an optimizer has loaded as its parameters are: momentum, say, that one process saved whole."""
+    for parameter, of_one in optimizer.state.items():
+        for name, value in of_one.items() if is_sharded(parameter) else ():
+            if isinstance(value, Tensor) and not is_sharded(value) and value.ndim and value.shape == parameter.shape:
+                of_one[name] = cut_like(value, parameter)
