@@ -245,3 +245,17 @@ def test_directions_are_not_stored_while_gradients_are_accumulated(reduces):
     for message, is_empty in run_ranks(2, accumulate, reduces):
         assert "gradients of this model are being accumulated without reduction" in message
         assert is_empty
+
+
+def look_where_a_rank_holds_nothing(rank, size):
+    torch.manual_seed(0)
+    model = shard(nn.Sequential(nn.Linear(12, 1), nn.Tanh(), nn.Linear(1, 3)), size)
+    training = Training(model, use_sfao(), rank, size).run(tasks=(0,), steps=2)
+    training.train(1, 2)
+    return training.optimizer.risk(), training.optimizer.kept()
+
+
+def test_looks_are_the_same_on_a_rank_that_holds_nothing():
+    found = run_ranks(4, look_where_a_rank_holds_nothing)
+    assert found[0][0] > 0
+    assert found == [found[0]] * 4

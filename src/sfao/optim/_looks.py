@@ -13,6 +13,7 @@ from sfao.optim import _gate_path as gate_path
 from sfao.optim._gate_path import Path, Report
 from sfao.optim._host_path import LayerGradient, find_finite_gradients
 from sfao.optim._sharding.sharded_path import find_sharded_updates
+from sfao.optim._sharding.shards import Shards, localise
 from sfao.optim.layers import Layer
 
 
@@ -20,6 +21,7 @@ class Looks:
     """The answers of a gate to whoever looks; they wait for a device."""
 
     layers: list[Layer]
+    shards: Shards | None
     task: int
     _path: Path
     _exactly: Callable[[], AbstractContextManager[None]]
@@ -130,6 +132,8 @@ class Looks:
         gradients = [p.grad for layer in self.layers for p in layer.parameters if p.grad is not None]
         if all(decision is Decision.DISCARD for decision in self._path.report().decisions.values()):
             return not gradients
+        if self.shards is not None:
+            return not self.shards.ask(any(bool(localise(gradient).any()) for gradient in gradients))
         return not any(bool(gradient.any()) for gradient in gradients)
 
     def _look_at_update(self) -> None:

@@ -91,6 +91,11 @@ class Shards:
             distributed.all_reduce(found, group=self._group)
         return found
 
+    def ask(self, is_so: bool) -> bool:
+        """Tell whether it is so on any rank."""
+        device = "cuda" if "nccl" in distributed.get_backend(self._group) else "cpu"
+        return bool(self.total(torch.tensor([float(is_so)], device=device)))
+
     def gather(self, own: Tensor) -> Tensor:
         """Return the tensors of all ranks, of one shape, numbered in a new first dimension."""
         found = own.new_empty(self.size * own.numel())
