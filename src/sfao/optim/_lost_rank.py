@@ -19,7 +19,7 @@ def is_loss(error: BaseException) -> bool:
 
 def describe_loss(what: str, error: BaseException) -> LostRank:
     """Return the error to raise where `what` could not be exchanged."""
-    reason = str(error).strip().partition("\n")[0]
+    reason = str(error).strip().partition("\n")[0].partition(". ")[0]
     return LostRank(
         f"another rank must have ended or hangs: {what} could not be exchanged ({reason}). Start all ranks again from "
         "the last checkpoint"
