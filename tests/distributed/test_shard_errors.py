@@ -259,3 +259,30 @@ def test_looks_are_the_same_on_a_rank_that_holds_nothing():
     found = run_ranks(4, look_where_a_rank_holds_nothing)
     assert found[0][0] > 0
     assert found == [found[0]] * 4
+
+
+def train_a_plain_head(rank, size, averages):
+    """A layer that was left out when the others were sharded: its gradients are each rank's own."""
+    model = make_model()
+    for layer in model[:5]:
+        if list(layer.parameters()):
+            fully_shard(layer, mesh=init_device_mesh("cpu", (size,)))
+    training = Training(model, use_sfao(), rank, size)
+    try:
+        for batch in make_task(0, rank, size):
+            training.optimizer.zero_grad()
+            LOSS(model(batch[0]), batch[1]).backward()
+            if averages:
+                for parameter in model[5].parameters():
+                    torch.distributed.all_reduce(parameter.grad)
+                    parameter.grad /= size
+            training.optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return "trained"
+
+
+def test_gradients_that_nobody_has_averaged_are_noticed():
+    for message in run_ranks(2, train_a_plain_head, False):
+        assert message.startswith("gradients of parameters that every rank holds whole must be the same on all ranks")
+    assert run_ranks(2, train_a_plain_head, True) == ["trained"] * 2

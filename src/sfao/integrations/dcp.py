@@ -75,7 +75,11 @@ class Checkpoint:
         return find_shards([(str(number), group["params"]) for number, group in enumerate(groups)])
 
     def _read_header(self, reader: StorageReader) -> Any:
-        names = [name for name in reader.read_metadata().state_dict_metadata if name.split(".")[-1] == HEADER]
+        try:
+            known = reader.read_metadata().state_dict_metadata
+        except FileNotFoundError as error:
+            raise RuntimeError(f"`saved` must be a whole checkpoint, but there is none: {error}") from error
+        names = [name for name in known if name.split(".")[-1] == HEADER]
         found = [name for name in names if self._key is None or name == f"{self._key}.{HEADER}"]
         if len(found) != 1:
             said = f"none of {names}" if self._key else "none" if not names else f"{len(names)}, name one by `key`:"

@@ -13,12 +13,16 @@ from sfao.optim._host_path import HostPath, LayerGradient, check_finite, judge
 from sfao.optim._sharding.gathering import Gathering, describe
 from sfao.optim._sharding.rows import TakenRows, give_back, take_rows
 from sfao.optim._sharding.sharded_softening import ShardedSoftening, pack, unpack
-from sfao.optim._sharding.shards import Shards, is_sharded
+from sfao.optim._sharding.shards import Shards, find_dim, is_sharded
 from sfao.optim._softening import Measured, Softening
 from sfao.optim.layers import Layer
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
+
+
+#: The variance, relative to the squared mean, from which squared lengths of one gradient on all ranks are others.
+UNLIKE = 1e-6
 
 
 class RowsGradient(LayerGradient):
@@ -70,7 +74,7 @@ class ShardedPath(HostPath):
         found, taken = self.read_gradients()
         rows = dict(zip(taken.parameters, taken.rows, strict=True))
         with self.gathering.whole():
-            softened = self._measure_and_soften(found, softening, rows.get)
+            softened = self._measure_and_soften(found, softening, rows.get, measure_whole(taken))
             dots = {layer: gradient for layer, gradient in found if layer in softened and len(layer.memory)}
             if dots:
                 self._sum_again(dots)
@@ -91,6 +95,7 @@ class ShardedPath(HostPath):
         found: list[tuple[Layer, RowsGradient]],
         softening: Softening | None,
         read: Callable[[Tensor], Tensor | None],
+        whole: Tensor,
     ) -> set[Layer]:
         """Sum what ranks measure, tell the gradients, and soften; return the layers that were softened."""
         measured: Measured | None = None
@@ -98,12 +103,13 @@ class ShardedPath(HostPath):
             measured = softening.measure(read)
         softened = set() if measured is None or softening is None else set(softening.layers)
         local = [measure_rows(layer, gradient, layer not in softened) for layer, gradient in found]
-        parts = [*local, *([] if measured is None else [pack(measured).to(torch.float64)])]
-        summed = list(self._sum(parts))
+        parts = [whole, *local, *([] if measured is None else [pack(measured).to(torch.float64)])]
+        of_whole, *summed = self._sum(parts)
         tell(found, summed[: len(found)])
         self._report = Report(norms={layer.name: gradient.norm for layer, gradient in found})
         for layer, gradient in found:
             check_finite(layer, gradient)
+        check_reduced(of_whole, self._shards.size)
         if measured is not None and softening is not None:
             softening.finish(measured, *unpack(summed[-1].to(measured.energies.dtype), measured))
         return softened
@@ -135,6 +141,30 @@ def read_rows(layers: Sequence[Layer], shards: Shards) -> tuple[list[tuple[Layer
         if any(gradient is not None for gradient in own):
             found.append((layer, RowsGradient(own, layer.memory.products.layouts)))
     return found, taken
+
+
+def measure_whole(taken: TakenRows) -> Tensor:
+    """Return the squared length of gradients that every rank has whole, and its square, to be summed over ranks."""
+    pairs = zip(taken.parameters, taken.local, strict=True)
+    whole = [own for parameter, own in pairs if own is not None and find_dim(parameter) is None]
+    lengths = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in whole]
+    if not lengths:
+        return torch.zeros(2, dtype=torch.float64, device=taken.parameters[0].device)
+    square = torch.stack(lengths).square().sum()
+    return torch.stack([square, square.square()])
+
+
+def check_reduced(summed: Tensor, ranks: int) -> None:
+    """Raise a RuntimeError if the gradients that ranks have whole are not the same on all of them.
+
+    Each rank works on its rows of them: the rows of one gradient, not of several.
+    """
+    mean, mean_square = (summed / ranks).tolist()
+    if mean_square - mean**2 > UNLIKE * mean**2:
+        raise RuntimeError(
+            "gradients of parameters that every rank holds whole must be the same on all ranks, but are not: shard "
+            "these layers too, or average their gradients before step()"
+        )
 
 
 def find_sharded_updates(layers: Sequence[Layer]) -> list[tuple[Layer, RowsGradient]]:
