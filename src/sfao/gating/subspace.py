@@ -170,7 +170,8 @@ class Subspace:
         space.probes, space.answers = state["probes"].float(), state["answers"].float()
         # States from before rows were told apart: all of them.
         space.used_rows = state.get("used_rows", torch.ones(layout.rows)).bool()
-        space.is_used_whole = bool(state.get("is_used_whole", space.used_rows.all()))
+        is_known = "used_rows" in state and "is_used_whole" in state
+        space.is_used_whole = bool(state["is_used_whole"] if is_known else space.used_rows.all())
         count = len(space.moments)
         found = [tuple(tensor.shape) for tensor in space._tensors()]
         expected = [(count, held), (count,), (PROBES, held), (PROBES, layout.rows), (layout.rows,)]
