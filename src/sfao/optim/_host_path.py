@@ -45,21 +45,24 @@ class HostPath:
 
     def step(self, softening: "Softening | None") -> None:
         found = find_finite_gradients(self._layers)
-        self._report = report = Report(norms={layer.name: gradient.norm for layer, gradient in found})
+        self._report = Report(norms={layer.name: gradient.norm for layer, gradient in found})
         if softening is not None and softening.layers:
             softening.apply(lambda parameter: parameter.grad)
             # Only directions look at what is left of a gradient; whether it was zero is known.
             softened = {layer for layer in softening.layers if len(layer.memory)}
             found = [(layer, read_gradient(layer) if layer in softened else gradient) for layer, gradient in found]
         for layer, gradient in found:
-            decision, cosine = gate_layer(layer, gradient)
-            layer.counts[decision or "zero"] += 1
-            if cosine is not None:
-                report.cosines[layer.name] = cosine
-            if decision:
-                report.decisions[layer.name] = decision
+            self._count(layer, *gate_layer(layer, gradient))
         if softening is not None and softening.layers:
             self.note(softening)
+
+    def _count(self, layer: Layer, decision: Decision | None, cosine: float | None) -> None:
+        """Count and report a decision, None on a gradient of zero, and the cosine that it was made by."""
+        layer.counts[decision or "zero"] += 1
+        if cosine is not None:
+            self._report.cosines[layer.name] = cosine
+        if decision:
+            self._report.decisions[layer.name] = decision
 
     def note(self, softening: "Softening") -> None:
         for layer, share, drift in softening.outcomes():

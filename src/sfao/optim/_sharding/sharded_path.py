@@ -63,29 +63,19 @@ class ShardedPath(HostPath):
     def make_softening(self) -> ShardedSoftening:
         return ShardedSoftening(self._layers, self._shards, self.gathering)
 
-    def read_gradients(self) -> tuple[list[tuple[Layer, RowsGradient]], TakenRows]:
-        """Return this rank's rows of the gradients, by layer, and where they came from; norms are not known yet."""
-        return read_rows(self._layers, self._shards)
-
     def opened(self) -> AbstractContextManager[None]:
         return self.gathering.whole()
 
     def step(self, softening: Softening | None) -> None:
-        found, taken = self.read_gradients()
+        found, taken = read_rows(self._layers, self._shards)
         rows = dict(zip(taken.parameters, taken.rows, strict=True))
         with self.gathering.whole():
             softened = self._measure_and_soften(found, softening, rows.get, measure_whole(taken))
-            dots = {layer: gradient for layer, gradient in found if layer in softened and len(layer.memory)}
-            if dots:
-                self._sum_again(dots)
-            report = self._report
+            changed = {layer: gradient for layer, gradient in found if layer in softened and len(layer.memory)}
+            if changed:
+                self._sum_again(changed)
             for layer, gradient in found:
-                decision, cosine = gate_rows(layer, gradient)
-                layer.counts[decision or "zero"] += 1
-                if cosine is not None:
-                    report.cosines[layer.name] = cosine
-                if decision:
-                    report.decisions[layer.name] = decision
+                self._count(layer, *gate_rows(layer, gradient))
         if softening is not None and softening.layers:
             self.note(softening)
         give_back(taken, self._shards)

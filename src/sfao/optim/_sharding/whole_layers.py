@@ -56,7 +56,6 @@ def cut_layer(
     layer: Layer, memory: dict[str, Any], spaces: Sequence[dict[str, Any]], shards: Shards
 ) -> tuple[Memory, list[Subspace]]:
     """Return this rank's shard of whole memories, given as their states."""
-
     found = [map_space(state, layout, shards.take) for state, layout in zip(spaces, layer.whole_layouts, strict=True)]
     return load_shard(layer, map_memory(memory, layer, shards.take), found)
 
