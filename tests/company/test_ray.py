@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from contextlib import chdir, contextmanager
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ os.environ.update(
 from ray.cluster_utils import Cluster
 
 from sfao.cli.app import app
-from sfao.experiment.checkpoint import load_checkpoint
 from sfao.experiment.compare import compare
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.plan import plan
@@ -35,6 +33,7 @@ from sfao.experiment.worker import Begun, Failure
 from sfao.launchers import ray_fleet
 from sfao.launchers.ray_launcher import RayLauncher
 from sfao.names import name_folder
+from tests.company.ray_watching import Events, find_holder, hidden_node, read_steps, wait_for
 
 COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 #: A method that leaves time to disturb it, found from the root of the repository.
@@ -42,7 +41,6 @@ SLOW = "tests.company.slow_method:Slow"
 NAME = name_folder(SLOW)
 SETTINGS, RUNS = {"epochs": 3}, 3
 ROOT = Path(__file__).parents[2]
-RAY = Path(sys.executable).with_name("ray")
 
 
 @pytest.fixture(autouse=True)
@@ -86,47 +84,6 @@ def check_same(out, reference):
         assert files == ["config.yaml", "record.json", "steps.jsonl"]
         assert read_steps(out / name) == read_steps(reference / name)
     assert not list(out.glob(".seen-by-nodes-*"))
-
-
-def read_steps(folder):
-    return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
-
-
-def find_holder(folder):
-    """The process that holds the lock of a run folder, and its parent, the raylet; None if there is none."""
-    for entry in Path("/proc").iterdir():
-        try:
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            if any(os.readlink(link) == str(folder / ".lock") for link in (entry / "fd").iterdir()):
-                return int(entry.name), int((entry / "stat").read_text().rsplit(")")[-1].split()[1])
-        except OSError:
-            continue
-    return None
-
-
-class Events:
-    """Keeps what happens to each run, and does something once, when a condition holds."""
-
-    def __init__(self, act=lambda job: False):
-        self.all, self._act, self.acted, self.saved = [], act, None, 0
-
-    def __call__(self, job, event):
-        self.all.append((job.folder.name, event))
-        if self.acted is None and isinstance(event, Update):
-            saved = load_checkpoint(job.folder)
-            if saved is not None and self._act(job):
-                self.acted, self.saved = job.folder.name, saved.state["position"]["steps"]
-
-    def of(self, name, kind):
-        return [event for run, event in self.all if run == name and isinstance(event, kind)]
-
-    def check_went_on(self):
-        """The run that was disturbed was begun again once, from its checkpoint: no step before it was made again."""
-        lost = [number for number, (_, event) in enumerate(self.all) if isinstance(event, Lost)]
-        assert [self.all[number][0] for number in lost] == [self.acted]
-        later = [event.step for name, event in self.all[lost[0] :] if name == self.acted and isinstance(event, Update)]
-        assert 0 < self.saved <= min(later)
 
 
 def test_weights_are_those_of_the_local_launcher(cluster, reference, tmp_path):
@@ -213,46 +170,6 @@ def test_a_run_that_kills_every_worker_fails_and_one_that_raises_is_not_tried_ag
     assert "in end_task" in events.of("deadly.Raising-0", Failure)[0].traceback
     assert deadly.error.startswith("its worker was killed")
     assert deadly.error.endswith("lost 2 times in all")
-
-
-@contextmanager
-def hidden_node(address, *hidden, cpus):
-    """A node that does not see these folders, as on another machine: they are covered in a mount namespace."""
-    covers = " && ".join(f"mount -t tmpfs none {folder}" for folder in hidden)
-    if subprocess.run(["unshare", "-m", "sh", "-c", covers], check=False, capture_output=True).returncode:
-        pytest.skip("this system lets nobody cover a folder for one process")
-    start = f"{RAY} start --address={address} --num-cpus={cpus} --object-store-memory=150000000 --block"
-    node = subprocess.Popen(
-        ["unshare", "-m", "sh", "-c", f"{covers} && exec {start}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(lambda: max(count_cpus(address)) == cpus)
-        yield
-    finally:
-        node.terminate()
-        node.wait(300)
-        wait_for(lambda: max(count_cpus(address)) < cpus)
-
-
-def count_cpus(address):
-    from ray._private.state import GlobalState
-    from ray._raylet import GcsClientOptions
-
-    state = GlobalState()
-    state._initialize_global_state(
-        GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
-    )
-    return [node["Resources"].get("CPU", 0) for node in state.node_table() if node["Alive"]]
-
-
-def wait_for(what, seconds=300):
-    until = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.2)
-    return found
 
 
 def test_where_the_folder_is_not_seen_files_are_fetched_and_go_back_on_a_retry(cluster, reference, tmp_path):
