@@ -1,0 +1,38 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.faults.tally import SOAK, TALLY, Attack, in_soak
+
+
+def _fail() -> None:
+    raise AssertionError("the number changed")
+
+
+def test_an_attack_that_breaks_something_is_counted_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TALLY, str(tmp_path / "tally.jsonl"))
+    attack = Attack("record.json", "one digit changed")
+    attack.try_it("seed", lambda: None)
+    attack.try_it("steps", _fail)
+    with pytest.raises(AssertionError, match="1 of 2 broke: steps: the number changed"):
+        attack.end()
+    assert json.loads((tmp_path / "tally.jsonl").read_text()) == {
+        "target": "record.json",
+        "what": "one digit changed",
+        "trials": 2,
+        "broke": 1,
+    }
+
+
+def test_an_attack_that_tries_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TALLY, raising=False)
+    with pytest.raises(AssertionError, match="nothing was tried"):
+        Attack("record.json", "one digit changed").end()
+
+
+def test_attacks_are_longer_in_a_soak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SOAK, raising=False)
+    assert in_soak(50, 100_000) == 50
+    monkeypatch.setenv(SOAK, "1")
+    assert in_soak(50, 100_000) == 100_000
