@@ -1,11 +1,11 @@
 """The cost of SFAO under DDP or fully_shard: two gloo ranks on one machine, each with one thread, beside SGD.
 
-    python benchmarks/parallel_cost.py [--by DDP|FSDP] [--models mlp,cnn] [--rounds 15] [--steps 40]
+    python benchmarks/parallel_cost.py [--by DDP|FSDP] [--models mlp,cnn] [--batch 32] [--rounds 15] [--steps 40]
 
-The models of the laboratory (mlp has 256 hidden units), 32 digits per rank and step, the default memory after two
-consolidated tasks. Blocks of steps of four loops take turns, on both ranks at once, so that the cores are as busy for
-each: SGD and SFAO under DDP (or FSDP), and the same two without, every rank for itself. Time is the clock's, and the
-processor's in brackets, which what others compute meanwhile does not change; a ratio is the median of those of all
+The models of the laboratory (mlp has 256 hidden units), `--batch` digits per rank and step, the default memory after
+two consolidated tasks. Blocks of steps of four loops take turns, on both ranks at once, so that the cores are as busy
+for each: SGD and SFAO under DDP (or FSDP), and the same two without, every rank for itself. Time is the clock's, and
+the processor's in brackets, which what others compute meanwhile does not change; a ratio is the median of those of all
 rounds. Collectives are those of the process group that torch's profiler sees.
 """
 
@@ -29,7 +29,7 @@ import sfao
 from sfao.data.dataset import load_dataset
 from sfao.models import build_model
 
-RANKS, BATCH, TASKS = 2, 32, 2
+RANKS, TASKS = 2, 2
 LOOPS = ("SGD", "SFAO")
 #: Steps that are profiled: one look at whether ranks decide alike is among them.
 PROFILED = 100
@@ -45,11 +45,11 @@ class Times(NamedTuple):
     processor: float
 
 
-def read_batches(rank: int) -> list[Batch]:
+def read_batches(rank: int, size: int) -> list[Batch]:
     """Return the batches of a rank: every other one of the embedded digits."""
     dataset = load_dataset("mnist-5k")
     images, labels = dataset.train_images.flatten(1).float() / 255, dataset.train_labels
-    batches = list(zip(images.split(BATCH), labels.split(BATCH), strict=True))[: len(images) // BATCH]
+    batches = list(zip(images.split(size), labels.split(size), strict=True))[: len(images) // size]
     return batches[rank::RANKS]
 
 
@@ -108,12 +108,12 @@ def count_collectives(loop: Loop) -> float:
     return sum(event.count for event in seen.key_averages() if event.key.startswith("gloo:")) / PROFILED
 
 
-def measure(rank: int, folder: str, by: str, model: str, rounds: int, steps: int) -> None:
+def measure(rank: int, folder: str, by: str, model: str, batch: int, rounds: int, steps: int) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = distributed.FileStore(f"{folder}/store", RANKS)
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
-    batches = read_batches(rank)
+    batches = read_batches(rank, batch)
     loops = {f"{by}-{name}": make_loop(name, by, model, batches) for name in LOOPS}
     loops |= {name: make_loop(name, None, model, batches) for name in LOOPS}
     for loop in loops.values():
@@ -148,15 +148,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--by", default="DDP", choices=("DDP", "FSDP"), help="how ranks share a model (default DDP)")
     parser.add_argument("--models", default="mlp,cnn", help="models of the laboratory (default mlp,cnn)")
+    parser.add_argument("--batch", type=int, default=32, help="examples per rank and step (default 32)")
     parser.add_argument("--rounds", type=int, default=15, help="how often each loop is timed (default 15)")
     parser.add_argument("--steps", type=int, default=40, help="steps of a block (default 40)")
     arguments = parser.parse_args()
-    print(f"torch {torch.__version__}, {RANKS} gloo ranks, one thread each, {BATCH} examples per rank")
+    print(f"torch {torch.__version__}, {RANKS} gloo ranks, one thread each, {arguments.batch} examples per rank")
     for model in arguments.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
             multiprocessing.start_processes(
                 measure,
-                (folder, arguments.by, model, arguments.rounds, arguments.steps),
+                (folder, arguments.by, model, arguments.batch, arguments.rounds, arguments.steps),
                 nprocs=RANKS,
                 start_method="spawn",
             )
