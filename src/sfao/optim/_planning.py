@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from torch import Tensor
+
 from sfao.gating._layout import Layout, lay_out
 from sfao.gating.budget import MemoryPlan, format_bytes, parse_bytes, plan_memories
 from sfao.gating.memories import MEMORIES
@@ -98,14 +100,19 @@ def _check_budget(group: dict[str, Any], groups: list[dict[str, Any]], plan: Mem
 
 
 def _lay_out_group(group: dict[str, Any]) -> list[Layout]:
-    return lay_out([parameter.shape for parameter in group["params"]])
+    return lay_out([parameter.shape for parameter in _find_sized(group)])
+
+
+def _find_sized(group: dict[str, Any]) -> list[Tensor]:
+    """Return the parameters that have entries: the others have nothing to remember."""
+    return [parameter for parameter in group["params"] if parameter.numel()]
 
 
 def lay_out_matrices(group: dict[str, Any]) -> list[Layout]:
     """Return the layouts that begin with a matrix, which may have an input space."""
-    found, first = [], 0
+    found, first, sized = [], 0, _find_sized(group)
     for layout in _lay_out_group(group):
-        if group["params"][first].ndim >= 2:
+        if sized[first].ndim >= 2:
             found.append(layout)
         first += len(layout.columns)
     return found
