@@ -3,15 +3,15 @@
 Products among directions are kept in float64 and computed anew only where slots have changed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfao.gating._block import ALL, Block, Matrices
 from sfao.gating._layout import Layout
-from sfao.gating._pattern_state import read_pattern, write_pattern
+from sfao.gating._pattern_products import Active, PatternProducts, Sum, by_block, keep_sum, read_pattern
 from sfao.gating.eviction import Slots
 from sfao.gating.projection import PROJECTIONS, Projection, Span
 
@@ -21,26 +21,6 @@ ORTHOGONALITY = 5e-6
 MAX_PATTERNS = 16
 # Multiplications that take no longer than the few calls around them.
 SMALL_WORK = 2**20
-
-
-T = TypeVar("T")
-Active = tuple[bool, ...]
-#: Sums what is measured of rows over all who hold some.
-Sum = Callable[[Tensor], Tensor]
-
-
-def keep_sum(measured: Tensor) -> Tensor:
-    """Return the sum over one who holds all rows."""
-    return measured
-
-
-def by_block(blocks: Sequence[Block], values: Sequence[T]) -> Iterator[tuple[Block, Sequence[T]]]:
-    """Yield each block with the values, one per parameter, of the parameters that it holds."""
-    start = 0
-    for block in blocks:
-        end = start + len(block.layout.columns)
-        yield block, values[start:end]
-        start = end
 
 
 class Products:
@@ -203,60 +183,34 @@ class Products:
 
     def forget(self) -> None:
         """Compute everything anew when it is next needed."""
-        self._patterns.clear()
-        self._projections.clear()
-        self.changed.clear()
+        # One statement: an interrupt must not leave projections of directions that have changed.
+        self._patterns, self._projections, self.changed = {}, {}, set()
+
+    def copy_known(self) -> "Known":
+        """Return what is known, to `know` again."""
+        patterns = {active: pattern.copy() for active, pattern in self._patterns.items()}
+        return patterns, dict(self._projections), set(self.changed)
+
+    def know(self, known: "Known") -> None:
+        """Know what was known when it was copied."""
+        patterns, projections, changed = known
+        again = {active: pattern.copy() for active, pattern in patterns.items()}
+        self._patterns, self._projections, self.changed = again, dict(projections), set(changed)
 
     def state_dict(self) -> list[dict[str, Any]]:
         if self.changed:
             self._note_changes()
-        return [write_pattern(pattern) for pattern in self._patterns.values()]
+        return [pattern.state_dict() for pattern in self._patterns.values()]
 
     def load_state_dict(self, state: Sequence[dict[str, Any]], device: torch.device) -> None:
         self.forget()
         for saved in state:
-            pattern = read_pattern(PatternProducts(tuple(saved["active"]), 0), saved, device)
+            pattern = read_pattern(saved, device)
             self._patterns[pattern.active] = pattern
 
 
-class PatternProducts:
-    """Norms and Gram matrix of the directions of some blocks, over the parameters that are active."""
-
-    def __init__(self, active: Active, count: int) -> None:
-        self.active = active
-        #: True if some direction is zero in the active parameters.
-        self.has_zero = False
-        self.stale_norms = set(range(count))
-        self.stale_gram = set(range(count))
-        self.kept_norms = torch.empty(0, dtype=torch.float64, device="cpu")
-        self.kept_gram = torch.empty(0, 0, dtype=torch.float64, device="cpu")
-
-    @property
-    def bytes(self) -> int:
-        return self.kept_norms.nbytes + self.kept_gram.nbytes
-
-    def inverse_norms(self, blocks: Sequence[Block], sum_: Sum = keep_sum) -> Tensor:
-        """Return 1 / |b|, and 0 for a direction that is zero in the active parameters: it constrains nothing."""
-        if self.stale_norms:
-            slots = _index(self.stale_norms, blocks)
-            squares = torch.stack([block.squares(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
-            squares = sum_(squares)
-            self.kept_norms = _resize(self.kept_norms.to(slots.device), blocks[0].count)
-            self.kept_norms[slots] = torch.where(squares > 0, squares.rsqrt(), 0.0)
-            self.has_zero = bool((self.kept_norms == 0).any())
-            self.stale_norms.clear()
-        return self.kept_norms
-
-    def gram(self, blocks: Sequence[Block], sum_: Sum = keep_sum) -> Tensor:
-        if self.stale_gram:
-            slots = _index(self.stale_gram, blocks)
-            rows = torch.stack([block.gram(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
-            rows = sum_(rows)
-            self.kept_gram = _resize(self.kept_gram.to(slots.device), blocks[0].count)
-            self.kept_gram[slots] = rows
-            self.kept_gram[:, slots] = rows.T
-            self.stale_gram.clear()
-        return self.kept_gram
+#: By active parameters, what is known of the products; the projections made of them; and the slots that have changed.
+Known = tuple[dict[Active, PatternProducts], dict[tuple[str, Active], Projection], set[int]]
 
 
 def extreme_cosines(dots: Tensor, inverse_norms: Tensor, norm: float, kind: str) -> tuple[float, float]:
@@ -284,14 +238,3 @@ def _bound_rounding(dtype: torch.dtype, norm: float, dots: Tensor, weights: Tens
 
 def _find_active(gradients: Matrices) -> Active:
     return tuple(gradient is not None for gradient in gradients)
-
-
-def _index(slots: set[int], blocks: Sequence[Block]) -> Tensor:
-    return torch.tensor(sorted(slots), device=blocks[0].tensors[0].device)
-
-
-def _resize(old: Tensor, count: int) -> Tensor:
-    new = old.new_zeros((count,) * old.ndim)
-    corner = (slice(min(len(old), count)),) * old.ndim
-    new[corner] = old[corner]
-    return new

@@ -33,8 +33,8 @@ class Sampler:
         if samples >= count:
             return slice(None)
         if self._of != (count, samples) or not 0 <= self.turn - self._first < len(self._draws):
-            self._of, self._first = (count, samples), self.turn
-            self._draws = draw_distinct(self.seed, range(self.turn, self.turn + DRAWS_AT_ONCE), count, samples)
+            draws = draw_distinct(self.seed, range(self.turn, self.turn + DRAWS_AT_ONCE), count, samples)
+            self._of, self._first, self._draws = (count, samples), self.turn, draws
         self.turn += 1
         return self._draws[self.turn - 1 - self._first]
 

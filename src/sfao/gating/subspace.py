@@ -116,9 +116,9 @@ class Subspace:
         """Hold axes and probes in the order in which gradients lie in memory."""
         if list(channels_last) == self.channels_last:
             return
-        self.axes = self._reorder(self.axes, channels_last)
-        self.probes = self._reorder(self.probes, channels_last)
-        self.channels_last = list(channels_last)
+        axes, probes = (self._reorder(held, channels_last) for held in (self.axes, self.probes))
+        # One statement: an interrupt must not leave one in an order and one in another.
+        self.axes, self.probes, self.channels_last = axes, probes, list(channels_last)
 
     def grow(self, layout: Layout) -> None:
         """Be the space of a layer with more rows, which are free."""
