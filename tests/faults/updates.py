@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sfao import SFAO, Decision
+from sfao.gating.projection import SMALLEST_SINGULAR_VALUE
 from sfao.gating.storage import MEMORY_DTYPES
 from sfao.optim.layers import Layer
 from sfao.optim.reference import ReferenceLayer, ReferenceSFAO
@@ -17,6 +18,8 @@ from sfao.optim.reference import ReferenceLayer, ReferenceSFAO
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 SHAPES = [(), (1,), (5,), (3, 4), (4, 3), (7, 2), (1, 6), (6, 1), (2, 3, 2, 2), (9, 8), (0, 3), (3, 0), (0,)]
 STEPS, STORED = 6, 5
+#: Cosines this near to a threshold are equal to it but for rounding.
+TIE = 2e-6
 
 
 @dataclass
@@ -141,6 +144,10 @@ class Case:
             assert gap <= allowed + rounding, f"{label}: {gap:.2e} from the gradient, the twin {allowed:.2e}"
             twin.directions[slot] = ours
 
+    def end_task(self) -> None:
+        self.fast.end_task()
+        self.twin.end_task()
+
     def step(self) -> "Iterator[Outcome]":
         """Step both; yield what became of each layer."""
         kind, gradients = self.draw()
@@ -180,13 +187,39 @@ class Outcome:
     twin: ReferenceLayer
     dtype: torch.dtype
 
-    @property
-    def is_equal(self) -> bool:
-        """True if decision and update are the twin's, up to the rounding of the gradient's dtype."""
+    def check(self) -> None:
+        """Raise an AssertionError if decision or update are not the twin's, up to rounding.
+
+        - Denormals: entries are rounded to the grid of the gradient's dtype, which is no finer for small ones.
+        - Nearly dependent directions: inner products with a gradient are rounded, and a singular value s divides that;
+          products among the directions, in float64, know s as well as 1 / s^2 allows. Along the directions themselves,
+          which is what counts, nothing of either is left.
+        - Ties: a cosine that is within rounding of a threshold may be decided on either way.
+        """
+        if self.decision != self.twin_decision:
+            assert self._is_tie, f"{self.label}: {self.decision} where the twin has {self.twin_decision}"
+            return
         gap, size = float((self.update - self.twin_update).norm()), float(self.gradient.norm())
         finest = torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps
-        rounding = TOLERANCES[self.dtype] * size + finest * len(self.gradient) ** 0.5
-        return self.decision == self.twin_decision and gap <= rounding
+        working = torch.finfo(torch.float64 if self.dtype == torch.float64 else torch.float32).eps
+        relative = TOLERANCES[self.dtype] + 10 * torch.finfo(torch.float64).eps / self._smallest**2
+        relative += 4 * working / self._smallest
+        assert gap <= relative * size + finest * len(self.gradient) ** 0.5, f"{self.label}: {gap / size:.1e} away"
+
+    @property
+    def _is_tie(self) -> bool:
+        options = self.twin.options
+        thresholds = [options["accept_above"], options["discard_below"], 0.0]
+        cosines = [self.twin.cosine(self.gradient, direction) for direction in self.twin.directions]
+        return any(abs(abs(cosine) - abs(threshold)) < TIE for cosine in cosines for threshold in thresholds)
+
+    @property
+    def _smallest(self) -> float:
+        """The smallest singular value of the directions that counts."""
+        if self.decision is not Decision.PROJECT:
+            return 1.0
+        values = torch.linalg.svdvals(torch.stack(self.twin.directions))
+        return float(values[values > SMALLEST_SINGULAR_VALUE].min())
 
 
 def read_directions(layer: Layer) -> list[Tensor]:

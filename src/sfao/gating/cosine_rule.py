@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sfao.checks import is_number
+from sfao.gating._state_checks import check_whole
 from sfao.gating.rule import Rule
 
 #: Turns drawn at a time, which cost little more than one.
@@ -43,7 +44,7 @@ class Sampler:
 
     @staticmethod
     def from_state_dict(state: dict[str, Any]) -> "Sampler":
-        return Sampler(state["seed"], state["turn"])
+        return Sampler(*(check_whole(f"memory/sampler/{name}", state[name]) for name in ("seed", "turn")))
 
 
 def draw_distinct(seed: int, turns: range, count: int, samples: int) -> Tensor:

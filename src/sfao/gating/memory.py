@@ -11,9 +11,10 @@ from sfao.gating._journal import Journal
 from sfao.gating._layout import Layout
 from sfao.gating._pattern_products import by_block
 from sfao.gating._products import Products
+from sfao.gating._state_checks import check_slots, check_tensor, check_whole
 from sfao.gating.cosine_rule import Sampler
 from sfao.gating.eviction import Slots
-from sfao.gating.storage import load_block
+from sfao.gating.storage import MEMORY_DTYPES, load_block
 
 
 class Memory:
@@ -201,25 +202,35 @@ class Memory:
         layouts: Sequence[Layout],
         device: torch.device,
         load: Callable[[str, Layout, Sequence[Tensor], torch.device], Block] = load_block,
+        *,
+        trusts_products: bool = True,
     ) -> "Memory":
         """Return the memory of parameters laid out so, its blocks loaded by `load`.
 
-        A ValueError if the saved one is of others.
+        A ValueError if the saved one is of others. Products among directions that are not to be trusted are computed
+        anew.
         """
         generator = torch.Generator()
-        generator.set_state(state["generator"].cpu())
+        generator.set_state(check_tensor("memory/generator", state["generator"], [torch.uint8]).cpu())
+        if len(state["blocks"]) != len(layouts):
+            raise ValueError(f"'memory/blocks' must be {len(layouts)}, got {len(state['blocks'])}")
+        for saved in state["blocks"]:
+            for tensor in saved["tensors"]:
+                check_tensor("memory/blocks", tensor, list(MEMORY_DTYPES.values()))
         blocks = [
             load(saved["kind"], layout, saved["tensors"], device)
             for layout, saved in zip(layouts, state["blocks"], strict=True)
         ]
-        memory = Memory(blocks, state["capacity"], generator)
+        check_slots(state["tasks"], state["arrivals"], state["offered"])
+        memory = Memory(blocks, check_whole("memory/capacity", state["capacity"], 1), generator)
         memory.sampler = Sampler.from_state_dict(state["sampler"])
         memory.slots = Slots(list(state["tasks"]), list(state["arrivals"]), dict(state["offered"]))
         held = {len(memory), len(memory.slots.arrivals), *(len(t) for block in blocks for t in block.tensors)}
         if len(held) > 1 or len(memory) > memory.capacity:
             raise ValueError(f"{max(held)} directions at most where {len(memory)} tasks are named")
         memory.reserved = len(memory)
-        memory.products.load_state_dict(state["products"], device)
+        if trusts_products:
+            memory.products.load_state_dict(state["products"], device)
         # As much room as the memory that was saved had, which grew by doubling: it holds as many bytes.
         memory._reserve(min(memory.capacity, _double_up_to(len(memory))))
         return memory

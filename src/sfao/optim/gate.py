@@ -31,7 +31,7 @@ from sfao.optim._sharding.choose import make_path, make_softening
 from sfao.optim._sharding.shards import Shards
 from sfao.optim._sharding.store import store_shards
 from sfao.optim._sketch import check_sketches
-from sfao.optim._softening import Softening
+from sfao.optim._softening import Softening, soften_updates
 from sfao.optim._whole_or_not import leave_undisturbed
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
 
@@ -187,9 +187,9 @@ class Gate(Looks, Changes, Saves):
             check_sketches(self.layers, self._unseen)
             self._unseen = {}
 
-    def soften_updates(self, softening: Softening, updates: dict[Tensor, Tensor]) -> None:
-        """Soften what an optimizer is about to add to each parameter, in place."""
-        self._exactly(lambda: softening.apply(updates.get))
+    def soften_updates(self, softening: Softening, before: dict[Tensor, Tensor]) -> None:
+        """Soften what an optimizer has added to parameters since they were as they were before, in place."""
+        self._exactly(lambda: soften_updates(softening, before))
 
     def note_softened(self, softening: Softening) -> None:
         """Note that what was softened last has been added to the parameters."""

@@ -225,8 +225,13 @@ def one_after_the_other(gradient: Tensor, directions: Tensor) -> Tensor:
 
 
 def onto_cone(gradient: Tensor, directions: Tensor) -> Tensor:
-    """Return the nearest u with <u, b> >= 0 for all b: u = g + sum_i f_i b_i with the forces f >= 0 of its dual."""
-    forces, _ = nnls(directions.T.numpy(), -gradient.numpy())
+    """Return the nearest u with <u, b> >= 0 for all b: u = g + sum_i f_i b_i with the forces f >= 0 of its dual.
+
+    Forces are held back a little: where directions cancel but for their rounding, it would take huge ones.
+    """
+    ridge = SMALLEST_SINGULAR_VALUE * torch.eye(len(directions), dtype=torch.float64)
+    held_back = torch.cat([directions.T, ridge])
+    forces, _ = nnls(held_back.numpy(), torch.cat([-gradient, torch.zeros(len(directions))]).numpy())
     return torch.add(gradient, directions.T @ torch.from_numpy(forces))
 
 
