@@ -14,14 +14,14 @@ LARGEST = 2**63
 def check_whole(name: str, value: Any, least: int = 0) -> int:
     """Return a whole number of at least so much; a ValueError names one that is none."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < LARGEST:
-        raise ValueError(f"{name!r} must be a whole number of at least {least}, got {_show(value)}")
+        raise ValueError(f"{name!r} must be a whole number of at least {least}, got {show(value)}")
     return value
 
 
 def check_real(name: str, value: Any) -> float:
     """Return a finite number of at least 0; a ValueError names one that is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or value < 0:
-        raise ValueError(f"{name!r} must be a finite number of at least 0, got {_show(value)}")
+        raise ValueError(f"{name!r} must be a finite number of at least 0, got {show(value)}")
     return float(value)
 
 
@@ -29,7 +29,7 @@ def check_numbers(name: str, values: Any, count: int) -> list[float]:
     """Return so many finite numbers; a ValueError names them if they are others."""
     is_list = isinstance(values, (list, tuple)) and len(values) == count
     if not is_list or not all(isinstance(value, (int, float)) and isfinite(value) for value in values):
-        raise ValueError(f"{name!r} must be {count} finite numbers, got {_show(values)}")
+        raise ValueError(f"{name!r} must be {count} finite numbers, got {show(values)}")
     return [float(value) for value in values]
 
 
@@ -55,7 +55,7 @@ def check_slots(tasks: Any, arrivals: Any, offered: Any) -> None:
         for value in values:
             check_whole(name, value)
     if len(arrivals) != len(tasks) or len(set(arrivals)) != len(arrivals):
-        raise ValueError(f"'memory/arrivals' must be {len(tasks)} different numbers, got {_show(list(arrivals))}")
+        raise ValueError(f"'memory/arrivals' must be {len(tasks)} different numbers, got {show(list(arrivals))}")
     if not isinstance(offered, Mapping):
         raise ValueError(f"'memory/offered' must be a dict, got {type(offered).__name__}")
     for task, count in offered.items():
@@ -68,7 +68,8 @@ def check_slots(tasks: Any, arrivals: Any, offered: Any) -> None:
         raise ValueError(f"'memory/arrivals' must be at most what was offered, got {max(arrivals)}")
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """Return a value in one short line."""
     said = repr(value) if not isinstance(value, Tensor) else f"a tensor of shape {tuple(value.shape)}"
     said = " ".join(said.split())
     return said if len(said) <= 60 else f"{said[:57]}..."

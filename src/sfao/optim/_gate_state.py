@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sfao.gating._state_checks import check_numbers, check_whole
+from sfao.gating._state_checks import check_numbers, check_whole, show
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
@@ -134,7 +134,8 @@ def describe(error: Exception) -> str:
 def _check_identity(gate: "Gate", state: dict[str, Any]) -> None:
     """Raise a StateOfAnother if a state is of another granularity or of other layers."""
     if state["granularity"] != gate.granularity:
-        raise StateOfAnother(f"`state_dict` must have granularity {gate.granularity!r}, got {state['granularity']!r}")
+        got = show(state["granularity"])
+        raise StateOfAnother(f"`state_dict` must have granularity {gate.granularity!r}, got {got}")
     names, saved = [layer.name for layer in gate.layers], list(state["layers"])
     if saved != names and [strip_saved_name(name) for name in saved] != names:
         raise StateOfAnother(f"`state_dict` must be of a model with the layers {names}, got {saved}")
@@ -171,7 +172,7 @@ def _read_layer(layer: Layer, saved: dict[str, Any]) -> LayerState:
     shapes = [list(parameter.shape) for parameter in layer.parameters]
     if saved["shapes"] != shapes:
         raise StateOfAnother(
-            f"`state_dict` must have parameters of shapes {shapes} in layer {layer.name!r}, got {saved['shapes']}"
+            f"`state_dict` must have parameters of shapes {shapes} in layer {layer.name!r}, got {show(saved['shapes'])}"
         )
     counts = {name: check_whole(f"counts/{name}", saved["counts"][name]) for name in layer.counts}
     device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
