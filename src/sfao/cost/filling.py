@@ -2,7 +2,7 @@
 
 import torch
 
-from sfao.gating._pattern_products import PatternProducts
+from sfao.gating._products import PatternProducts
 from sfao.gating.input_moments import PROBES
 from sfao.gating.memory import Memory
 from sfao.gating.subspace import Subspace

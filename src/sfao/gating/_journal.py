@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from sfao.gating._block import Block
+from sfao.gating._known_products import copy_known, know
 from sfao.gating._layout import Layout
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Journal:
         self._slots, self._channels = memory.slots.copy(), list(memory.channels_last)
         self._randomness, self._turn = memory.generator.get_state(), memory.sampler.turn
         self._blocks = [(block, block.layout, list(block.tensors), block.count) for block in memory.blocks]
-        self._known = memory.products.copy_known()
+        self._known = copy_known(memory.products)
         self._before: dict[int, list[list[Tensor]]] = {}
 
     def keep(self, slots: Sequence[int]) -> None:
@@ -48,7 +49,7 @@ class Journal:
         memory.slots, memory.channels_last = self._slots.copy(), list(self._channels)
         memory.generator.set_state(self._randomness)
         memory.sampler.turn = self._turn
-        memory.products.know(self._known)
+        know(memory.products, self._known)
         memory.version += 1
 
     @staticmethod

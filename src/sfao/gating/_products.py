@@ -3,15 +3,14 @@
 Products among directions are kept in float64 and computed anew only where slots have changed.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from sfao.gating._block import ALL, Block, Matrices
 from sfao.gating._layout import Layout
-from sfao.gating._pattern_products import Active, PatternProducts, Sum, by_block, keep_sum, read_pattern
 from sfao.gating.eviction import Slots
 from sfao.gating.projection import PROJECTIONS, Projection, Span
 
@@ -21,6 +20,26 @@ ORTHOGONALITY = 5e-6
 MAX_PATTERNS = 16
 # Multiplications that take no longer than the few calls around them.
 SMALL_WORK = 2**20
+
+
+T = TypeVar("T")
+Active = tuple[bool, ...]
+#: Sums what is measured of rows over all who hold some.
+Sum = Callable[[Tensor], Tensor]
+
+
+def keep_sum(measured: Tensor) -> Tensor:
+    """Return the sum over one who holds all rows."""
+    return measured
+
+
+def by_block(blocks: Sequence[Block], values: Sequence[T]) -> Iterator[tuple[Block, Sequence[T]]]:
+    """Yield each block with the values, one per parameter, of the parameters that it holds."""
+    start = 0
+    for block in blocks:
+        end = start + len(block.layout.columns)
+        yield block, values[start:end]
+        start = end
 
 
 class Products:
@@ -38,9 +57,9 @@ class Products:
         self._sizes: Sequence[int] | None = None
         #: Slots that have changed since the products among directions were last brought up to date.
         self.changed: set[int] = set()
-        # By which parameters are active: with one head per task, a few patterns take turns.
-        self._patterns: dict[Active, PatternProducts] = {}
-        self._projections: dict[tuple[str, Active], Projection] = {}
+        #: By which parameters are active: with one head per task, a few patterns take turns.
+        self.patterns: dict[Active, PatternProducts] = {}
+        self.projections: dict[tuple[str, Active], Projection] = {}
 
     @property
     def count(self) -> int:
@@ -58,8 +77,8 @@ class Products:
     @property
     def bytes(self) -> int:
         """Bytes of what is kept: Gram matrices, in float64, and their factors."""
-        kept = [pattern.bytes for pattern in self._patterns.values()]
-        return sum(kept) + sum(projection.bytes for projection in self._projections.values())
+        kept = [pattern.bytes for pattern in self.patterns.values()]
+        return sum(kept) + sum(projection.bytes for projection in self.projections.values())
 
     # -- Comparing -------------------------------------------------------------------------------------
 
@@ -133,9 +152,9 @@ class Products:
         """Return the projection, factored anew only when directions or active parameters have changed."""
         key = (kind, _find_active(gradients))
         pattern = self._pattern(key[1])
-        if key not in self._projections:
-            self._projections[key] = PROJECTIONS[kind](pattern.gram(self.blocks, self._sum), slots.arrivals)
-        return self._projections[key]
+        if key not in self.projections:
+            self.projections[key] = PROJECTIONS[kind](pattern.gram(self.blocks, self._sum), slots.arrivals)
+        return self.projections[key]
 
     @property
     def spans_everything(self) -> bool:
@@ -165,52 +184,67 @@ class Products:
 
     def _pattern(self, active: Active) -> "PatternProducts":
         if self.changed:
-            self._note_changes()
-        if active not in self._patterns:
-            if len(self._patterns) >= MAX_PATTERNS:
+            self.note_changes()
+        if active not in self.patterns:
+            if len(self.patterns) >= MAX_PATTERNS:
                 self.forget()
-            self._patterns[active] = PatternProducts(active, self.count)
-        return self._patterns[active]
+            self.patterns[active] = PatternProducts(active, self.count)
+        return self.patterns[active]
 
-    def _note_changes(self) -> None:
+    def note_changes(self) -> None:
+        """Know which products are stale since slots have changed."""
         # A slot may have been written and given up again.
         changed = {slot for slot in self.changed if slot < self.count}
-        for pattern in self._patterns.values():
+        for pattern in self.patterns.values():
             pattern.stale_norms |= changed
             pattern.stale_gram |= changed
-        self._projections.clear()
+        self.projections.clear()
         self.changed.clear()
 
     def forget(self) -> None:
         """Compute everything anew when it is next needed."""
         # One statement: an interrupt must not leave projections of directions that have changed.
-        self._patterns, self._projections, self.changed = {}, {}, set()
-
-    def copy_known(self) -> "Known":
-        """Return what is known, to `know` again."""
-        patterns = {active: pattern.copy() for active, pattern in self._patterns.items()}
-        return patterns, dict(self._projections), set(self.changed)
-
-    def know(self, known: "Known") -> None:
-        """Know what was known when it was copied."""
-        patterns, projections, changed = known
-        again = {active: pattern.copy() for active, pattern in patterns.items()}
-        self._patterns, self._projections, self.changed = again, dict(projections), set(changed)
-
-    def state_dict(self) -> list[dict[str, Any]]:
-        if self.changed:
-            self._note_changes()
-        return [pattern.state_dict() for pattern in self._patterns.values()]
-
-    def load_state_dict(self, state: Sequence[dict[str, Any]], device: torch.device) -> None:
-        self.forget()
-        for saved in state:
-            pattern = read_pattern(saved, device)
-            self._patterns[pattern.active] = pattern
+        self.patterns, self.projections, self.changed = {}, {}, set()
 
 
-#: By active parameters, what is known of the products; the projections made of them; and the slots that have changed.
-Known = tuple[dict[Active, PatternProducts], dict[tuple[str, Active], Projection], set[int]]
+class PatternProducts:
+    """Norms and Gram matrix of the directions of some blocks, over the parameters that are active."""
+
+    def __init__(self, active: Active, count: int) -> None:
+        self.active = active
+        #: True if some direction is zero in the active parameters.
+        self.has_zero = False
+        self.stale_norms = set(range(count))
+        self.stale_gram = set(range(count))
+        self.kept_norms = torch.empty(0, dtype=torch.float64, device="cpu")
+        self.kept_gram = torch.empty(0, 0, dtype=torch.float64, device="cpu")
+
+    @property
+    def bytes(self) -> int:
+        return self.kept_norms.nbytes + self.kept_gram.nbytes
+
+    def inverse_norms(self, blocks: Sequence[Block], sum_: Sum = keep_sum) -> Tensor:
+        """Return 1 / |b|, and 0 for a direction that is zero in the active parameters: it constrains nothing."""
+        if self.stale_norms:
+            slots = _index(self.stale_norms, blocks)
+            squares = torch.stack([block.squares(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
+            squares = sum_(squares)
+            self.kept_norms = _resize(self.kept_norms.to(slots.device), blocks[0].count)
+            self.kept_norms[slots] = torch.where(squares > 0, squares.rsqrt(), 0.0)
+            self.has_zero = bool((self.kept_norms == 0).any())
+            self.stale_norms.clear()
+        return self.kept_norms
+
+    def gram(self, blocks: Sequence[Block], sum_: Sum = keep_sum) -> Tensor:
+        if self.stale_gram:
+            slots = _index(self.stale_gram, blocks)
+            rows = torch.stack([block.gram(slots, part) for block, part in by_block(blocks, self.active)]).sum(0)
+            rows = sum_(rows)
+            self.kept_gram = _resize(self.kept_gram.to(slots.device), blocks[0].count)
+            self.kept_gram[slots] = rows
+            self.kept_gram[:, slots] = rows.T
+            self.stale_gram.clear()
+        return self.kept_gram
 
 
 def extreme_cosines(dots: Tensor, inverse_norms: Tensor, norm: float, kind: str) -> tuple[float, float]:
@@ -238,3 +272,14 @@ def _bound_rounding(dtype: torch.dtype, norm: float, dots: Tensor, weights: Tens
 
 def _find_active(gradients: Matrices) -> Active:
     return tuple(gradient is not None for gradient in gradients)
+
+
+def _index(slots: set[int], blocks: Sequence[Block]) -> Tensor:
+    return torch.tensor(sorted(slots), device=blocks[0].tensors[0].device)
+
+
+def _resize(old: Tensor, count: int) -> Tensor:
+    new = old.new_zeros((count,) * old.ndim)
+    corner = (slice(min(len(old), count)),) * old.ndim
+    new[corner] = old[corner]
+    return new

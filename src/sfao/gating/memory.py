@@ -8,9 +8,9 @@ from torch import Tensor
 
 from sfao.gating._block import Block, FullStack, Matrices, Stack
 from sfao.gating._journal import Journal
+from sfao.gating._known_products import load_products, write_products
 from sfao.gating._layout import Layout
-from sfao.gating._pattern_products import by_block
-from sfao.gating._products import Products
+from sfao.gating._products import Products, by_block
 from sfao.gating._state_checks import check_slots, check_tensor, check_whole
 from sfao.gating.cosine_rule import Sampler
 from sfao.gating.eviction import Slots
@@ -187,7 +187,7 @@ class Memory:
             "arrivals": list(self.slots.arrivals),
             "offered": dict(self.slots.offered),
             "blocks": [self._block_state(*held) for held in by_block(self.blocks, self.channels_last)],
-            "products": self.products.state_dict(),
+            "products": write_products(self.products),
         }
 
     @staticmethod
@@ -230,7 +230,7 @@ class Memory:
             raise ValueError(f"{max(held)} directions at most where {len(memory)} tasks are named")
         memory.reserved = len(memory)
         if trusts_products:
-            memory.products.load_state_dict(state["products"], device)
+            load_products(memory.products, state["products"], device)
         # As much room as the memory that was saved had, which grew by doubling: it holds as many bytes.
         memory._reserve(min(memory.capacity, _double_up_to(len(memory))))
         return memory

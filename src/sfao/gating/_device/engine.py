@@ -14,8 +14,7 @@ from sfao.gating._device import layer_kernels
 from sfao.gating._device.addresses import Addresses
 from sfao.gating._device.launches import Launches, Norms
 from sfao.gating._device.tables import Kind, Piece, pieces_of
-from sfao.gating._pattern_products import by_block
-from sfao.gating._products import ORTHOGONALITY
+from sfao.gating._products import ORTHOGONALITY, by_block
 from sfao.gating._transfer import send
 from sfao.gating.memory import Memory
 from sfao.gating.rule import MAX_OPTIONS, Rule
