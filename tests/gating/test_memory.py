@@ -241,8 +241,10 @@ def test_directions_like_those_held_are_not_admitted():
 
 
 def offer_and_fail(held: Memory, seeds: range, error: type[BaseException]) -> None:
-    with held.restored_on_error():
-        for seed in seeds:
-            assert offer(held, gradient(seed), task=1) or len(held) == held.capacity
-        assert 1 in held.slots.tasks
-        raise error
+    journal = held.begin_journal()
+    for seed in seeds:
+        assert offer(held, gradient(seed), task=1) or len(held) == held.capacity
+    assert 1 in held.slots.tasks
+    journal.restore()
+    held.end_journal()
+    raise error

@@ -106,6 +106,7 @@ def test_free_rows_outlive_a_checkpoint_and_older_states_have_none():
     assert not other.gate.layers[1].spaces[0].is_used_whole
 
     for layer in state["gate"]["layers"].values():
+        del layer["seals"]
         for space in layer["spaces"]:
             del space["used_rows"]
     other.load_state_dict(state)

@@ -14,8 +14,18 @@ ROOT = Path(sfao.__file__).parent
 DEVICE_FILES = {"optim/_device_path.py", "optim/_choose_path.py", "optim/_gate_path.py"}
 
 
+#: What puts things back if a call fails stands around the walk, not on it.
+GUARDS = {
+    "optim/_whole_or_not.py",
+    "optim/_precision.py",
+    "optim/_books.py",
+    "gating/_journal.py",
+    "gating/_known_products.py",
+}
+
+
 def walk(call: Callable[[], object]) -> set[str]:
-    """The files of the package that a call enters."""
+    """The files of the package that a call enters, without those that guard it."""
     entered = set()
 
     def enter(frame, event, argument):
@@ -27,7 +37,7 @@ def walk(call: Callable[[], object]) -> set[str]:
         call()
     finally:
         sys.setprofile(None)
-    return entered
+    return entered - GUARDS
 
 
 class Training:

@@ -4,14 +4,13 @@ Products among directions are kept in float64 and computed anew only where slots
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from sfao.gating._block import ALL, Block, Matrices
 from sfao.gating._layout import Layout
-from sfao.gating._pattern_state import read_pattern, write_pattern
 from sfao.gating.eviction import Slots
 from sfao.gating.projection import PROJECTIONS, Projection, Span
 
@@ -58,9 +57,9 @@ class Products:
         self._sizes: Sequence[int] | None = None
         #: Slots that have changed since the products among directions were last brought up to date.
         self.changed: set[int] = set()
-        # By which parameters are active: with one head per task, a few patterns take turns.
-        self._patterns: dict[Active, PatternProducts] = {}
-        self._projections: dict[tuple[str, Active], Projection] = {}
+        #: By which parameters are active: with one head per task, a few patterns take turns.
+        self.patterns: dict[Active, PatternProducts] = {}
+        self.projections: dict[tuple[str, Active], Projection] = {}
 
     @property
     def count(self) -> int:
@@ -78,8 +77,8 @@ class Products:
     @property
     def bytes(self) -> int:
         """Bytes of what is kept: Gram matrices, in float64, and their factors."""
-        kept = [pattern.bytes for pattern in self._patterns.values()]
-        return sum(kept) + sum(projection.bytes for projection in self._projections.values())
+        kept = [pattern.bytes for pattern in self.patterns.values()]
+        return sum(kept) + sum(projection.bytes for projection in self.projections.values())
 
     # -- Comparing -------------------------------------------------------------------------------------
 
@@ -153,9 +152,9 @@ class Products:
         """Return the projection, factored anew only when directions or active parameters have changed."""
         key = (kind, _find_active(gradients))
         pattern = self._pattern(key[1])
-        if key not in self._projections:
-            self._projections[key] = PROJECTIONS[kind](pattern.gram(self.blocks, self._sum), slots.arrivals)
-        return self._projections[key]
+        if key not in self.projections:
+            self.projections[key] = PROJECTIONS[kind](pattern.gram(self.blocks, self._sum), slots.arrivals)
+        return self.projections[key]
 
     @property
     def spans_everything(self) -> bool:
@@ -185,38 +184,27 @@ class Products:
 
     def _pattern(self, active: Active) -> "PatternProducts":
         if self.changed:
-            self._note_changes()
-        if active not in self._patterns:
-            if len(self._patterns) >= MAX_PATTERNS:
+            self.note_changes()
+        if active not in self.patterns:
+            if len(self.patterns) >= MAX_PATTERNS:
                 self.forget()
-            self._patterns[active] = PatternProducts(active, self.count)
-        return self._patterns[active]
+            self.patterns[active] = PatternProducts(active, self.count)
+        return self.patterns[active]
 
-    def _note_changes(self) -> None:
+    def note_changes(self) -> None:
+        """Know which products are stale since slots have changed."""
         # A slot may have been written and given up again.
         changed = {slot for slot in self.changed if slot < self.count}
-        for pattern in self._patterns.values():
+        for pattern in self.patterns.values():
             pattern.stale_norms |= changed
             pattern.stale_gram |= changed
-        self._projections.clear()
+        self.projections.clear()
         self.changed.clear()
 
     def forget(self) -> None:
         """Compute everything anew when it is next needed."""
-        self._patterns.clear()
-        self._projections.clear()
-        self.changed.clear()
-
-    def state_dict(self) -> list[dict[str, Any]]:
-        if self.changed:
-            self._note_changes()
-        return [write_pattern(pattern) for pattern in self._patterns.values()]
-
-    def load_state_dict(self, state: Sequence[dict[str, Any]], device: torch.device) -> None:
-        self.forget()
-        for saved in state:
-            pattern = read_pattern(PatternProducts(tuple(saved["active"]), 0), saved, device)
-            self._patterns[pattern.active] = pattern
+        # One statement: an interrupt must not leave projections of directions that have changed.
+        self.patterns, self.projections, self.changed = {}, {}, set()
 
 
 class PatternProducts:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sfao.checks import is_number
+from sfao.gating._state_checks import check_whole
 from sfao.gating.rule import Rule
 
 #: Turns drawn at a time, which cost little more than one.
@@ -33,8 +34,8 @@ class Sampler:
         if samples >= count:
             return slice(None)
         if self._of != (count, samples) or not 0 <= self.turn - self._first < len(self._draws):
-            self._of, self._first = (count, samples), self.turn
-            self._draws = draw_distinct(self.seed, range(self.turn, self.turn + DRAWS_AT_ONCE), count, samples)
+            draws = draw_distinct(self.seed, range(self.turn, self.turn + DRAWS_AT_ONCE), count, samples)
+            self._of, self._first, self._draws = (count, samples), self.turn, draws
         self.turn += 1
         return self._draws[self.turn - 1 - self._first]
 
@@ -43,7 +44,7 @@ class Sampler:
 
     @staticmethod
     def from_state_dict(state: dict[str, Any]) -> "Sampler":
-        return Sampler(state["seed"], state["turn"])
+        return Sampler(*(check_whole(f"memory/sampler/{name}", state[name]) for name in ("seed", "turn")))
 
 
 def draw_distinct(seed: int, turns: range, count: int, samples: int) -> Tensor:

@@ -1,18 +1,20 @@
 """The memory of one layer: storing directions, moving them, and going back when storing fails."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfao.gating._block import Block, FullStack, Matrices, Stack
+from sfao.gating._journal import Journal
+from sfao.gating._known_products import load_products, write_products
 from sfao.gating._layout import Layout
 from sfao.gating._products import Products, by_block
+from sfao.gating._state_checks import check_slots, check_tensor, check_whole
 from sfao.gating.cosine_rule import Sampler
 from sfao.gating.eviction import Slots
-from sfao.gating.storage import load_block
+from sfao.gating.storage import MEMORY_DTYPES, load_block
 
 
 class Memory:
@@ -32,8 +34,9 @@ class Memory:
         self.version = 0
         #: The order of each parameter's gradient in memory: so many channels last, 0 for first.
         self.channels_last: list[int] = [0] * sum(len(block.layout.columns) for block in self.blocks)
-        self._reserved = 0
-        self._journal: _Journal | None = None
+        #: Slots that there is room for.
+        self.reserved = 0
+        self._journal: Journal | None = None
 
     def __len__(self) -> int:
         return len(self.slots.tasks)
@@ -96,23 +99,23 @@ class Memory:
             block.load(values, device)
         count = self.blocks[0].count
         self.slots = Slots([0] * count, list(range(count)), {0: count})
-        self._reserved = count
+        self.reserved = count
         self._forget()
 
     def _note_change(self, slots: Sequence[int]) -> None:
         needed = max(slots) + 1
-        if needed > self._reserved:
+        if needed > self.reserved:
             self._reserve(min(self.capacity, _double_up_to(needed)))
         if self._journal is not None:
-            self._journal.keep(slots, self.blocks)
+            self._journal.keep(slots)
         self.products.changed.update(slots)
         self.version += 1
 
     def _reserve(self, slots: int) -> None:
-        if slots != self._reserved:
+        if slots != self.reserved:
             for block in self.blocks:
                 block.reserve(slots)
-            self._reserved = slots
+            self.reserved = slots
             self.version += 1
 
     def _forget(self) -> None:
@@ -123,8 +126,7 @@ class Memory:
 
     def to(self, device: torch.device) -> None:
         if device != self.device:
-            for block in self.blocks:
-                block.to(device)
+            self._change_blocks(lambda block, _: block.to(device), self.channels_last)
             self._forget()
 
     def arrange(self, channels_last: Sequence[int | None]) -> None:
@@ -132,17 +134,25 @@ class Memory:
         wanted = [old if new is None else new for old, new in zip(self.channels_last, channels_last, strict=True)]
         if wanted == self.channels_last:
             return
-        moves = zip(by_block(self.blocks, self.channels_last), by_block(self.blocks, wanted), strict=True)
-        for (block, before), (_, after) in moves:
-            block.arrange(before, after)
-        self.channels_last = wanted
-        self.version += 1
+        orders = iter([list(order) for _, order in by_block(self.blocks, self.channels_last)])
+        self._change_blocks(lambda block, order: block.arrange(next(orders), order), wanted)
+
+    def _change_blocks(self, change: Callable[[Block, Sequence[int]], None], channels_last: list[int]) -> None:
+        """Change all blocks, to this order, or none if that fails: an order of which some know is silently wrong."""
+        journal = Journal(self)
+        try:
+            for block, order in by_block(self.blocks, channels_last):
+                change(block, order)
+            self.channels_last, self.version = channels_last, self.version + 1
+        except BaseException:
+            journal.restore()
+            raise
 
     def add_block(self, block: Block) -> None:
         """Take more parameters in; the directions held so far are zero in them."""
         if self.blocks:
             block.to(self.device)
-        block.reserve(self._reserved)
+        block.reserve(self.reserved)
         block.resize(len(self))
         self.blocks.append(block)
         self.channels_last += [0] * len(block.layout.columns)
@@ -156,22 +166,14 @@ class Memory:
 
     # -- Going back ------------------------------------------------------------------------------------
 
-    @contextmanager
-    def restored_on_error(self) -> Iterator[None]:
-        """Leave the memory as it was if the body fails. Only the slots the body overwrites are copied."""
-        slots, reserved, randomness = self.slots.copy(), self._reserved, self.generator.get_state()
-        self._journal = _Journal()
-        try:
-            yield
-        except BaseException:
-            self._journal.restore(self.blocks)
-            self.close(slots)
-            self._reserve(reserved)
-            self.generator.set_state(randomness)
-            self._forget()
-            raise
-        finally:
-            self._journal = None
+    def begin_journal(self) -> Journal:
+        """Return the memory as it is, to go back to until `end_journal`; slots are copied as they are overwritten."""
+        self._journal = Journal(self)
+        return self._journal
+
+    def end_journal(self) -> None:
+        """Stay as it is."""
+        self._journal = None
 
     # -- State -----------------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class Memory:
             "arrivals": list(self.slots.arrivals),
             "offered": dict(self.slots.offered),
             "blocks": [self._block_state(*held) for held in by_block(self.blocks, self.channels_last)],
-            "products": self.products.state_dict(),
+            "products": write_products(self.products),
         }
 
     @staticmethod
@@ -200,45 +202,38 @@ class Memory:
         layouts: Sequence[Layout],
         device: torch.device,
         load: Callable[[str, Layout, Sequence[Tensor], torch.device], Block] = load_block,
+        *,
+        trusts_products: bool = True,
     ) -> "Memory":
         """Return the memory of parameters laid out so, its blocks loaded by `load`.
 
-        A ValueError if the saved one is of others.
+        A ValueError if the saved one is of others. Products among directions that are not to be trusted are computed
+        anew.
         """
         generator = torch.Generator()
-        generator.set_state(state["generator"].cpu())
+        generator.set_state(check_tensor("memory/generator", state["generator"], [torch.uint8]).cpu())
+        if len(state["blocks"]) != len(layouts):
+            raise ValueError(f"'memory/blocks' must be {len(layouts)}, got {len(state['blocks'])}")
+        for saved in state["blocks"]:
+            for tensor in saved["tensors"]:
+                check_tensor("memory/blocks", tensor, list(MEMORY_DTYPES.values()))
         blocks = [
             load(saved["kind"], layout, saved["tensors"], device)
             for layout, saved in zip(layouts, state["blocks"], strict=True)
         ]
-        memory = Memory(blocks, state["capacity"], generator)
+        check_slots(state["tasks"], state["arrivals"], state["offered"])
+        memory = Memory(blocks, check_whole("memory/capacity", state["capacity"], 1), generator)
         memory.sampler = Sampler.from_state_dict(state["sampler"])
         memory.slots = Slots(list(state["tasks"]), list(state["arrivals"]), dict(state["offered"]))
         held = {len(memory), len(memory.slots.arrivals), *(len(t) for block in blocks for t in block.tensors)}
         if len(held) > 1 or len(memory) > memory.capacity:
             raise ValueError(f"{max(held)} directions at most where {len(memory)} tasks are named")
-        memory._reserved = len(memory)
-        memory.products.load_state_dict(state["products"], device)
+        memory.reserved = len(memory)
+        if trusts_products:
+            load_products(memory.products, state["products"], device)
         # As much room as the memory that was saved had, which grew by doubling: it holds as many bytes.
         memory._reserve(min(memory.capacity, _double_up_to(len(memory))))
         return memory
-
-
-class _Journal:
-    """The slots of a memory as they were before they were overwritten."""
-
-    def __init__(self) -> None:
-        self._before: dict[int, list[list[Tensor]]] = {}
-
-    def keep(self, slots: Sequence[int], blocks: Sequence[Block]) -> None:
-        for slot in slots:
-            if slot < blocks[0].count and slot not in self._before:
-                self._before[slot] = [block.copy_slot(slot) for block in blocks]
-
-    def restore(self, blocks: Sequence[Block]) -> None:
-        for slot, saved in self._before.items():
-            for block, tensors in zip(blocks, saved, strict=True):
-                block.set_slots([slot], tensors)
 
 
 def _double_up_to(count: int) -> int:

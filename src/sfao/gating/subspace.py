@@ -13,7 +13,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from sfao.gating._layout import Layout, reorder_columns
+from sfao.gating._state_checks import check_real, check_tensor, check_whole
 from sfao.gating.input_moments import PROBES, InputMoments
+
+#: The tensors of a space, all but one, with the dtypes in which they are held; and those in which they may be saved.
+SAVED_DTYPES = {"axes": torch.float32, "moments": torch.float64, "probes": torch.float32, "answers": torch.float32}
+FLOATING = (torch.float32, torch.float64)
 
 
 class Subspace:
@@ -116,9 +121,9 @@ class Subspace:
         """Hold axes and probes in the order in which gradients lie in memory."""
         if list(channels_last) == self.channels_last:
             return
-        self.axes = self._reorder(self.axes, channels_last)
-        self.probes = self._reorder(self.probes, channels_last)
-        self.channels_last = list(channels_last)
+        axes, probes = (self._reorder(held, channels_last) for held in (self.axes, self.probes))
+        # One statement: an interrupt must not leave one in an order and one in another.
+        self.axes, self.probes, self.channels_last = axes, probes, list(channels_last)
 
     def grow(self, layout: Layout) -> None:
         """Be the space of a layer with more rows, which are free."""
@@ -165,9 +170,10 @@ class Subspace:
         """
         space = Subspace(layout, rows)
         held = layout.width if width is None else width
-        space.tasks, space.mean_moment = int(state["tasks"]), float(state["mean_moment"])
-        space.axes, space.moments = state["axes"].float(), state["moments"].double()
-        space.probes, space.answers = state["probes"].float(), state["answers"].float()
+        space.tasks = check_whole("spaces/tasks", state["tasks"])
+        space.mean_moment = check_real("spaces/mean_moment", state["mean_moment"])
+        for name, dtype in SAVED_DTYPES.items():
+            setattr(space, name, check_tensor(f"spaces/{name}", state[name], FLOATING).to(dtype))
         # States from before rows were told apart: all of them.
         space.used_rows = state.get("used_rows", torch.ones(layout.rows)).bool()
         is_known = "used_rows" in state and "is_used_whole" in state
@@ -177,8 +183,10 @@ class Subspace:
         expected = [(count, held), (count,), (PROBES, held), (PROBES, layout.rows), (layout.rows,)]
         if found != expected:
             raise ValueError(f"an input space of shapes {found} where {expected} were expected")
-        if space.tasks < 0 or not all(bool(torch.isfinite(tensor).all()) for tensor in space._tensors()):
-            raise ValueError("an input space with values that are not finite")
+        if count and (space.mean_moment == 0 or not space.tasks or bool((space.moments < 0).any())):
+            raise ValueError("'spaces/moments' must be of tasks, at least 0, with a mean above 0, but are not")
+        if rows is None and space.is_used_whole != bool(space.used_rows.all()):
+            raise ValueError("'spaces/is_used_whole' must agree with 'spaces/used_rows', but does not")
         space.to(device)
         return space
 

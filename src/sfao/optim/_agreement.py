@@ -1,16 +1,16 @@
 """What ranks that train one model must have in common: the gate's set-up, its memories, its decisions."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sfao.gating.memory import Memory
 from sfao.gating.subspace import Subspace
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.joint import join_request
+from sfao.optim._digest import digest
 from sfao.optim._ranks import Ranks, find_others, name_ranks
 from sfao.optim._sketch import sketch
 from sfao.optim.layers import Layer, read_options
@@ -76,28 +76,6 @@ def _count(layers: list[Layer]) -> list[tuple[int, list[int]]]:
 def digest_memories(layers: list[Layer]) -> str:
     """Return a digest of what the layers remember, to the last bit."""
     return digest([_write(layer) for layer in layers])
-
-
-def digest(value: Any) -> str:
-    """Return a digest of plain containers and tensors."""
-    found = sha256()
-    _add(found, value)
-    return found.hexdigest()
-
-
-def _add(found: Any, value: Any) -> None:
-    if isinstance(value, Tensor):
-        found.update(str((value.dtype, tuple(value.shape))).encode())
-        found.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
-    elif isinstance(value, dict):
-        for key, of_key in value.items():
-            found.update(str(key).encode())
-            _add(found, of_key)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            _add(found, part)
-    else:
-        found.update(repr(value).encode())
 
 
 def _write(layer: Layer) -> dict[str, Any]:

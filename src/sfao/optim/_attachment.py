@@ -10,7 +10,9 @@ from torch.optim import Optimizer
 
 from sfao.gating.decision import Decision
 from sfao.optim import _gate_path as gate_path
+from sfao.optim._books import change_books
 from sfao.optim._gate_state import GateState
+from sfao.optim._guarded_step import guard_step, release_step
 from sfao.optim._membership import check_members, find_ungated, list_members
 from sfao.optim._sharding.state import place_state
 from sfao.optim._softening import Softening
@@ -45,7 +47,11 @@ class Attachment:
         self.free = set(find_ungated(gate.layers, self.members))
         self._checked: list[Tensor] = []
         self._loaded: tuple[GateState, list[dict[str, Any]]] | None = None
+        #: The optimizer's own state and groups before another state was loaded.
+        self._own_state: tuple[Any, Any] = (None, None)
         self._hidden: dict[Tensor, Tensor] = {}
+        #: Gradients that directions may change, each with what it was before.
+        self._given: dict[Tensor, tuple[Tensor, Tensor]] = {}
         #: Parameters as they were before a step that will be softened.
         self._before: dict[Tensor, Tensor] = {}
         self._softening: Softening | None = None
@@ -60,6 +66,7 @@ class Attachment:
             optimizer.register_load_state_dict_pre_hook(self._read_state),
             optimizer.register_load_state_dict_post_hook(self._adopt_state),
         ]
+        self._guarded = guard_step(optimizer, self._undo_step)
         GATED.add(optimizer)
 
     @property
@@ -80,6 +87,7 @@ class Attachment:
         optimizer = self.optimizer
         if optimizer is not None:
             GATED.discard(optimizer)
+            release_step(optimizer, self._guarded)
             if self._unscales:
                 optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
 
@@ -91,7 +99,7 @@ class Attachment:
 
     def _read_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any] | None:
         """Read the gate's state before the optimizer's is touched."""
-        self._loaded = None
+        self._loaded, self._own_state = None, (optimizer.state, optimizer.param_groups)
         groups = [dict(group) for group in state_dict.get("param_groups", ())]
         tasks = max((int(group.pop(TASKS_KEY, 0)) for group in groups), default=0)
         if STATE_KEY in state_dict:
@@ -108,10 +116,18 @@ class Attachment:
         return {**state_dict, "param_groups": groups}
 
     def _adopt_state(self, optimizer: Optimizer) -> None:
-        place_state(optimizer)
-        if self._loaded is not None:
-            self._gate.adopt_state(*self._loaded)
-            self._loaded = None
+        loaded, before = self._loaded, self._own_state
+
+        def adopt() -> None:
+            place_state(optimizer)
+            if loaded is not None:
+                self._gate.adopt_state(*loaded)
+            self._loaded, self._own_state = None, (None, None)
+
+        def undo() -> None:
+            optimizer.state, optimizer.param_groups = before
+
+        change_books(self._gate, adopt, undo)
 
     # -- Steps -----------------------------------------------------------------------------------------
 
@@ -155,7 +171,14 @@ class Attachment:
                 "a step with a Gate attached cannot be captured in a CUDA graph: the gate reads at every step which "
                 "layers it discards; a step of sfao.SFAO can"
             )
-        self._hidden = {}  # of a step that failed, or of an earlier call of the closure
+        self._hidden = {}  # of an earlier call of the closure
+        self._given = {
+            parameter: (parameter.grad, parameter.grad.clone())
+            for layer in gate.layers
+            if len(layer.memory)
+            for parameter in layer.parameters
+            if parameter.grad is not None
+        }
         gate.apply()
         for layer in gate.layers:
             if gate.last_decisions.get(layer.name) is Decision.DISCARD:
@@ -167,21 +190,19 @@ class Attachment:
         for parameter, gradient in self._hidden.items():
             if parameter.grad is None:
                 parameter.grad = gradient
-        self._hidden = {}
-        self._soften()
+        if self._softening is not None and self._before:
+            self._gate.soften_updates(self._softening, self._before)
+            self._gate.note_softened(self._softening)
+        self._hidden, self._given, self._before = {}, {}, {}
 
-    @torch.no_grad()
-    def _soften(self) -> None:
-        """Soften what the step has added to the parameters."""
-        before, self._before = self._before, {}
-        if self._softening is None or not before:
-            return
-        updates = {parameter: parameter - old for parameter, old in before.items()}
-        for parameter, old in before.items():
-            parameter.copy_(old)
-        self._gate.soften_updates(self._softening, updates)
-        for parameter, update in updates.items():
-            parameter.add_(update)
+    def _undo_step(self) -> None:
+        """Give gradients back as they were before the gate, and take back what was added without being softened."""
+        for parameter, (gradient, before) in self._given.items():
+            parameter.grad = gradient
+            gradient.copy_(before)
+        for parameter, old in self._before.items():
+            parameter.detach().copy_(old)
+        self._hidden, self._given, self._before = {}, {}, {}
 
 
 def check_optimizer(layers: Iterable[tuple[str, Sequence[Tensor]]], optimizer: object) -> None:

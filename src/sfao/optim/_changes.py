@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from copy import copy
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from sfao.checks import check_choice, check_count
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, check_group_names
 from sfao.optim._attachment import Attachment, check_optimizer
+from sfao.optim._books import change_books
 from sfao.optim._consolidation.store import store_gradient
 from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._growth import find_growth, grow_layer
@@ -23,6 +23,7 @@ from sfao.optim._planning import name_memory
 from sfao.optim._sharding.choose import make_path
 from sfao.optim._sharding.shards import Shards
 from sfao.optim._sharding.store import remember_shards
+from sfao.optim._whole_or_not import Exactly
 from sfao.optim.layers import Layer, as_groups, layer_groups
 
 
@@ -46,7 +47,7 @@ class Changes:
     _close_path: Callable[[], None]
     defaults: dict[str, Any]
     task: int
-    _exactly: Callable[[], AbstractContextManager[None]]
+    _exactly: Exactly
     _check_options: Callable[[], None]
     add_group: Callable[[dict[str, Any]], None]
     _hooks: OrderedDict[int, Callable[[Any], object]]
@@ -129,12 +130,14 @@ class Changes:
         if not holders:
             raise ValueError("remember() stores gradients, but this gate has memory='subspace'; use consolidate()")
         self._close_path()
-        with self._exactly():
-            self._check_options()
-            if self.shards is not None:
-                return remember_shards(holders, self.shards, self.task)
-            found = find_finite_gradients(holders)
-            return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
+        return change_books(self, lambda: self._exactly(lambda: self._remember(holders)))  # type: ignore[arg-type]
+
+    def _remember(self, holders: list[Layer]) -> int:
+        self._check_options()
+        if self.shards is not None:
+            return remember_shards(holders, self.shards, self.task)
+        found = find_finite_gradients(holders)
+        return sum(store_gradient(layer, gradient, self.task) for layer, gradient in found)
 
     def make_room(self, directions: int) -> None:
         """Let every layer hold exactly this many directions more than it holds now, whatever its `capacity` said."""

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sfao.gating._state_checks import check_numbers, check_whole, show
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
 from sfao.gating.subspace import Subspace
-from sfao.optim._sharding.state import check_whole, read_shard, write_shard
+from sfao.optim._books import change_books
+from sfao.optim._seals import SEALS, check_seals, is_sealed, seal
+from sfao.optim._sharding.state import check_not_cut, read_shard, write_shard
 from sfao.optim._sketch import read_sketches, sketch
 from sfao.optim._travel import Travel
 from sfao.optim.layers import Layer, strip_saved_name
@@ -66,7 +68,8 @@ class Saves:
         The next step() raises if the weights are far from those that the memory was saved with: load these too, before
         or after.
         """
-        self.adopt_state(*self.read_state_dict(state_dict))
+        read = self.read_state_dict(state_dict)
+        change_books(self, lambda: self.adopt_state(*read))  # type: ignore[arg-type]
 
     def read_state_dict(self, state_dict: dict[str, Any]) -> tuple[GateState, list[dict[str, Any]]]:
         """Return a state and the groups with its options, checked; a RuntimeError if it is of another model."""
@@ -94,25 +97,48 @@ def write_state(gate: "Gate") -> dict[str, Any]:
     return {
         "task": gate.task,
         "granularity": gate.granularity,
-        "layers": {layer.name: _write_layer(layer, counts[layer.name]) for layer in gate.layers},
+        "layers": {layer.name: _write_layer(gate, layer, counts[layer.name]) for layer in gate.layers},
     }
 
 
 def read_state(gate: "Gate", state: dict[str, Any]) -> GateState:
     """Return the state, checked against the gate; a RuntimeError if it is of another model or damaged."""
+    at = "it"
     try:
-        if state["granularity"] != gate.granularity:
-            raise RuntimeError(f"`state_dict` must have granularity {gate.granularity!r}, got {state['granularity']!r}")
-        names = [layer.name for layer in gate.layers]
-        saved = dict(state["layers"])
-        if list(saved) != names:
-            saved = {strip_saved_name(name): of_layer for name, of_layer in saved.items()}
-        if list(saved) != names:
-            raise RuntimeError(f"`state_dict` must be of a model with the layers {names}, got {list(state['layers'])}")
-        layers = [_read_layer(layer, saved[layer.name]) for layer in gate.layers]
-        return GateState(int(state["task"]), layers, read_sketches(saved, gate.shards))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RuntimeError(f"`state_dict` must come from a gate, but reading it failed: {error!r}") from error
+        _check_identity(gate, state)
+        task, names = check_whole("task", state["task"]), [layer.name for layer in gate.layers]
+        layers = []
+        for layer, name in zip(gate.layers, state["layers"], strict=True):
+            at = f"layer {name!r}"
+            layers.append(_read_layer(layer, state["layers"][name]))
+            check_seals(name, task, gate.granularity, state["layers"][name])
+        by_name = dict(zip(names, state["layers"].values(), strict=True))
+        return GateState(task, layers, read_sketches(by_name, gate.shards))
+    except StateOfAnother:
+        raise
+    except Exception as error:  # whatever a damaged state leads to
+        raise RuntimeError(f"`state_dict` must come from a gate, but {at} is damaged: {describe(error)}") from error
+
+
+class StateOfAnother(RuntimeError):  # noqa: N818, it names what was found
+    """A state that is whole, but of another model."""
+
+
+def describe(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    if isinstance(error, KeyError):
+        return f"it has no entry {error}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _check_identity(gate: "Gate", state: dict[str, Any]) -> None:
+    """Raise a StateOfAnother if a state is of another granularity or of other layers."""
+    if state["granularity"] != gate.granularity:
+        got = show(state["granularity"])
+        raise StateOfAnother(f"`state_dict` must have granularity {gate.granularity!r}, got {got}")
+    names, saved = [layer.name for layer in gate.layers], list(state["layers"])
+    if saved != names and [strip_saved_name(name) for name in saved] != names:
+        raise StateOfAnother(f"`state_dict` must be of a model with the layers {names}, got {saved}")
 
 
 def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -123,13 +149,13 @@ def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) 
         ]
         for group in read:
             check_options(group)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RuntimeError(f"`state_dict` must hold the options of a gate: {error}") from error
+    except Exception as error:  # whatever a damaged state leads to
+        raise RuntimeError(f"`state_dict` must hold the options of a gate: {describe(error)}") from error
     return read
 
 
-def _write_layer(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
-    return {
+def _write_layer(gate: "Gate", layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
+    state = {
         "shapes": [list(parameter.shape) for parameter in layer.parameters],
         "sketch": sketch(layer),
         "counts": counts,
@@ -139,32 +165,28 @@ def _write_layer(layer: Layer, counts: dict[str, int]) -> dict[str, Any]:
         "travel": layer.travel.state_dict(),
         **(write_shard(layer, layer.shards) if layer.shards is not None else {}),
     }
+    return {**state, SEALS: seal(layer.name, gate.task, gate.granularity, state, in_shards=layer.shards is not None)}
 
 
 def _read_layer(layer: Layer, saved: dict[str, Any]) -> LayerState:
     shapes = [list(parameter.shape) for parameter in layer.parameters]
     if saved["shapes"] != shapes:
-        raise RuntimeError(
-            f"`state_dict` must have parameters of shapes {shapes} in layer {layer.name!r}, got {saved['shapes']}"
+        raise StateOfAnother(
+            f"`state_dict` must have parameters of shapes {shapes} in layer {layer.name!r}, got {show(saved['shapes'])}"
         )
-    counts = {name: int(saved["counts"][name]) for name in layer.counts}
+    counts = {name: check_whole(f"counts/{name}", saved["counts"][name]) for name in layer.counts}
     device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
-    layouts = layer.whole_layouts
+    layouts, is_known = layer.whole_layouts, is_sealed(saved, "memory/products")
     # A state from before there were input spaces has none.
     saved_spaces = saved.get("spaces", [Subspace(layout).state_dict() for layout in layouts])
     if layer.shards is not None:
-        memory, spaces = read_shard(layer, saved["memory"], saved_spaces, layer.shards)
+        memory, spaces = read_shard(layer, saved["memory"], saved_spaces, layer.shards, trusts_products=is_known)
     else:
-        check_whole(saved["memory"], saved_spaces)
-        memory = Memory.from_state_dict(saved["memory"], layouts, device)
+        check_not_cut(saved["memory"], saved_spaces)
+        memory = Memory.from_state_dict(saved["memory"], layouts, device, trusts_products=is_known)
         spaces = [
             Subspace.from_state_dict(space, layout, device) for space, layout in zip(saved_spaces, layouts, strict=True)
         ]
     travel = Travel.from_state_dict(saved["travel"]) if "travel" in saved else Travel()
-    rule_state = tuple(map(float, saved.get("rule_state", layer.rule.initial_state())))
-    if len(rule_state) != len(layer.rule_state) or not all(map(isfinite, rule_state)):
-        raise RuntimeError(
-            f"`state_dict` must hold {len(layer.rule_state)} finite values of state of the rule in layer "
-            f"{layer.name!r}, got {list(rule_state)}"
-        )
-    return LayerState(memory, spaces, travel, counts, rule_state)
+    rule_state = check_numbers("rule_state", saved.get("rule_state", layer.rule_state), len(layer.rule_state))
+    return LayerState(memory, spaces, travel, counts, tuple(rule_state))

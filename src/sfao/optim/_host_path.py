@@ -70,8 +70,9 @@ class HostPath:
             before = self._report.decisions.get(layer.name)
             decision = merge_decisions(before, share)
             if decision is not None and decision is not before:
-                layer.counts[before or "zero"] -= 1
-                layer.counts[decision] += 1
+                # One statement: an interrupt must not leave a decision that is counted nowhere.
+                counts, old = layer.counts, before or "zero"
+                counts[old], counts[decision] = counts[old] - 1, counts[decision] + 1
                 self._report.decisions[layer.name] = decision
 
     def opened(self) -> AbstractContextManager[None]:

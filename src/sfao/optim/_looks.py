@@ -1,7 +1,6 @@
 """Looks at a gate: what it decided, what it holds, and at the last update, which step() leaves in `.grad`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from math import nan
 from statistics import fmean
 
@@ -14,6 +13,7 @@ from sfao.optim._gate_path import Path, Report
 from sfao.optim._host_path import LayerGradient, find_finite_gradients
 from sfao.optim._sharding.sharded_path import find_sharded_updates
 from sfao.optim._sharding.shards import Shards, localise
+from sfao.optim._whole_or_not import Exactly
 from sfao.optim.layers import Layer
 
 
@@ -24,7 +24,7 @@ class Looks:
     shards: Shards | None
     task: int
     _path: Path
-    _exactly: Callable[[], AbstractContextManager[None]]
+    _exactly: Exactly
 
     def _set_up_looks(self) -> None:
         #: Whether somebody has asked for the risk and the shares kept: they are then measured at every step.
@@ -85,9 +85,12 @@ class Looks:
         self._interest.add("risk")
         if self._path.report().norms and self._is_zeroed():
             return nan if self._last_risk is None else self._last_risk
-        with self._exactly(), self._path.opened():
-            self._last_risk = measure_risk(self.layers)
+        self._last_risk = self._exactly(self._measure_risk)
         return self._last_risk
+
+    def _measure_risk(self) -> float:
+        with self._path.opened():
+            return measure_risk(self.layers)
 
     def kept(self) -> dict[str, float]:
         """Return the share of the length of each layer's gradient that its last update kept.
@@ -99,8 +102,7 @@ class Looks:
         if report.norms and self._is_zeroed():
             unknown = dict.fromkeys(report.cosines, nan)
             return {**unknown, **self._last_kept, **report.kept}
-        with self._exactly():
-            self._last_kept = measure_kept(self.layers, report)
+        self._last_kept = self._exactly(lambda: measure_kept(self.layers, report))
         return dict(self._last_kept)
 
     def telemetry(self) -> dict[str, float]:
@@ -141,8 +143,7 @@ class Looks:
         if gate_path.is_capturing() or not any(self._path.report().norms.values()):
             return
         if "risk" in self._interest:
-            with self._path.opened():
-                self._last_risk = measure_risk(self.layers)
+            self._last_risk = self._measure_risk()
         if "kept" in self._interest:
             self._last_kept = measure_kept(self.layers, self._path.report())
 

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
 from sfao.gating._layout import Layout, lay_out
 from sfao.gating.budget import MemoryPlan, format_bytes, parse_bytes, plan_memories
 from sfao.gating.memories import MEMORIES
@@ -75,6 +78,22 @@ def _check_parameters(group: dict[str, Any], groups: list[dict[str, Any]]) -> No
         known.add(parameter)
         if not parameter.is_leaf:
             raise ValueError(f"parameters must be leaf tensors, got one in {group['name']!r} that is not")
+        reason = _find_reason_against(parameter)
+        if reason:
+            raise ValueError(f"{reason} in {group['name']!r}")
+
+
+def _find_reason_against(parameter: Tensor) -> str:
+    """Return why a parameter cannot be gated, to be followed by where it is; nothing if it can."""
+    if is_lazy(parameter):
+        return "parameters must have a shape before they are gated, got a lazy one"
+    if not parameter.dtype.is_floating_point:
+        return f"parameters must be real numbers, got one of dtype {parameter.dtype}"
+    if parameter.is_meta:
+        return "parameters must hold values, got one on the device 'meta'"
+    if any(size > 1 and stride == 0 for size, stride in zip(parameter.shape, parameter.stride(), strict=True)):
+        return f"parameters must have a place for every entry, got an expanded one of strides {parameter.stride()}"
+    return ""
 
 
 def check_same_options(group: dict[str, Any], first: dict[str, Any]) -> None:
@@ -98,14 +117,19 @@ def _check_budget(group: dict[str, Any], groups: list[dict[str, Any]], plan: Mem
 
 
 def _lay_out_group(group: dict[str, Any]) -> list[Layout]:
-    return lay_out([parameter.shape for parameter in group["params"]])
+    return lay_out([parameter.shape for parameter in _find_sized(group)])
+
+
+def _find_sized(group: dict[str, Any]) -> list[Tensor]:
+    """Return the parameters that have entries: the others have nothing to remember."""
+    return [parameter for parameter in group["params"] if parameter.numel()]
 
 
 def lay_out_matrices(group: dict[str, Any]) -> list[Layout]:
     """Return the layouts that begin with a matrix, which may have an input space."""
-    found, first = [], 0
+    found, first, sized = [], 0, _find_sized(group)
     for layout in _lay_out_group(group):
-        if group["params"][first].ndim >= 2:
+        if sized[first].ndim >= 2:
             found.append(layout)
         first += len(layout.columns)
     return found

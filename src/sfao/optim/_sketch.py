@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfao.gating._state_checks import check_numbers
 from sfao.optim._sharding.entries import look_at_shard
 from sfao.optim._sharding.shards import Shards, is_sharded, localise
 from sfao.optim.layers import Layer
@@ -73,8 +74,8 @@ def _read_sketch(saved: Sequence[float] | Tensor, shards: Shards | None) -> list
     """Return a sketch, or this rank's share of one: its own, or all of one of whole weights if it is the first."""
     if isinstance(saved, Tensor) and is_sharded(saved):
         return [float(number) for number in localise(saved)[0]]
-    whole = saved.sum(0).tolist() if isinstance(saved, Tensor) else saved
-    return [float(number) if shards is None or shards.rank == 0 else 0.0 for number in whole]
+    whole = check_numbers("sketch", saved.sum(0).tolist() if isinstance(saved, Tensor) else saved, NUMBERS)
+    return [number if shards is None or shards.rank == 0 else 0.0 for number in whole]
 
 
 def _look_at_some(parameter: Tensor) -> Tensor:

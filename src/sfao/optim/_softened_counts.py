@@ -35,8 +35,11 @@ class SoftenedCounts:
 
     def hand_over(self, layers: Sequence[Layer]) -> None:
         for layer, (projected, discarded, emptied) in zip(layers, self._counts.tolist(), strict=True):
-            layer.counts["accept"] -= projected + discarded
-            layer.counts["zero"] -= emptied
-            layer.counts["project"] += projected
-            layer.counts["discard"] += discarded + emptied
+            moved = {
+                "accept": -projected - discarded,
+                "zero": -emptied,
+                "project": projected,
+                "discard": discarded + emptied,
+            }
+            layer.counts.update({name: count + moved[name] for name, count in layer.counts.items()})
         self._counts.zero_()

@@ -235,6 +235,16 @@ class Softening:
         self.drifts.copy_(_tabulate(drifts, self._keep.new_zeros(())).amax(1))
 
 
+def soften_updates(softening: Softening, before: dict[Tensor, Tensor]) -> None:
+    """Soften what was added to parameters since they were as they were before, in place."""
+    updates = {parameter: parameter - old for parameter, old in before.items()}
+    for parameter, old in before.items():
+        parameter.copy_(old)
+    softening.apply(updates.get)
+    for parameter, update in updates.items():
+        parameter.add_(update)
+
+
 class _Rows:
     """The rows of a table, in whichever dtype they are asked for."""
 

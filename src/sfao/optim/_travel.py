@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from sfao.gating._state_checks import check_real
 
 
 def _zero() -> Tensor:
@@ -33,8 +34,6 @@ class Travel:
 
     @staticmethod
     def from_state_dict(state: Mapping[str, Any]) -> "Travel":
-        size = state["size"]
-        travel = Travel(_zero() + float(state["path"]), float(state["before"]), None if size is None else float(size))
-        if not all(map(isfinite, (float(travel.path), travel.before, travel.size or 0.0))):
-            raise ValueError(f"a travel with values that are not finite: {dict(state)}")
-        return travel
+        path, before = (check_real(f"travel/{name}", state[name]) for name in ("path", "before"))
+        size = None if state["size"] is None else check_real("travel/size", state["size"])
+        return Travel(_zero() + path, before, size)

@@ -1,6 +1,6 @@
 """Gradient descent as torch's SGD does it, and as the paper writes it: the step that every method ends in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from sfao.checks import check_at_least_zero, check_choice, is_number
+from sfao.gating._state_checks import check_tensor
 from sfao.optim._sharding.shards import is_sharded, localise, place_like
 
 MOMENTUM_FORMS = ("heavy_ball", "ema")
@@ -180,6 +181,27 @@ def read_rate(rate: float | Tensor) -> float | Tensor:
 
 def _if_sound(sound: Tensor | None, factor: float | Tensor, otherwise: float) -> Any:
     return factor if sound is None else torch.where(sound, factor, otherwise)
+
+
+def check_saved_descent(
+    own: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], state: Mapping[Any, Mapping[str, Any]]
+) -> None:
+    """Raise a ValueError that names what is wrong in saved groups, beside one's own, or in their parameters' state."""
+    parameters = [parameter for group in own for parameter in group["params"]]
+    numbers = [number for group in groups for number in group["params"]]
+    if [len(group["params"]) for group in groups] != [len(group["params"]) for group in own]:
+        raise ValueError("'param_groups' must hold as many parameters as here, but do not")
+    if numbers != list(range(len(parameters))):
+        raise ValueError(f"'params' must number the parameters of all groups in order, got {numbers[:10]}")
+    for group in groups:
+        check_descent(group)
+    for number, saved in state.items():
+        if isinstance(number, bool) or number not in numbers:
+            raise ValueError(f"'state' must be of these parameters, got one of number {number!r}")
+        buffer = saved.get("momentum_buffer")
+        if buffer is not None and not is_sharded(buffer):
+            dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+            check_tensor(f"momentum_buffer of parameter {number}", buffer, dtypes, parameters[number].shape)
 
 
 def check_descent(group: Mapping[str, Any]) -> None:

@@ -1,9 +1,8 @@
 """The gate: layers with memories, gating their gradients, and storing what must not be overwritten."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Self, Unpack
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeVar, Unpack
 
 import torch
 from torch import Tensor, distributed, nn
@@ -14,6 +13,7 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim._agreement import DecisionCheck, store_together
 from sfao.optim._attachment import Attachment
+from sfao.optim._books import change_books
 from sfao.optim._changes import Changes
 from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Request
@@ -24,15 +24,18 @@ from sfao.optim._gate_state import Saves
 from sfao.optim._looks import Looks
 from sfao.optim._membership import check_members
 from sfao.optim._planning import check_new_group, check_same_options, plan_options
-from sfao.optim._precision import BACKENDS, EXACT, exact_products
+from sfao.optim._precision import work_exactly
 from sfao.optim._ranks import find_ranks
 from sfao.optim._sharding.checks import check_same_shards, find_group_shards
 from sfao.optim._sharding.choose import make_path, make_softening
 from sfao.optim._sharding.shards import Shards
 from sfao.optim._sharding.store import store_shards
 from sfao.optim._sketch import check_sketches
-from sfao.optim._softening import Softening
+from sfao.optim._softening import Softening, soften_updates
+from sfao.optim._whole_or_not import leave_undisturbed
 from sfao.optim.layers import Layer, Parameters, as_groups, describe_groups, read_options
+
+T = TypeVar("T")
 
 GRANULARITIES = ("layer", "global")
 OPTION_NAMES = tuple(DEFAULTS)
@@ -150,16 +153,19 @@ class Gate(Looks, Changes, Saves):
         On a device nothing waits for what is decided. A gradient that is not finite then makes all updates zero,
         and the flag returned, on the device, false; it is raised when somebody looks, or some steps later.
         """
-        with self._exactly():
-            self._check_options()
-            self._check_layers()
-            if not self._path.serves():
-                self._path = choose_path(self.layers, self._path)
-            sound = self._path.step(None if self._attachment else self.find_softening())
-            if self._interest:
-                self._look_at_update()
+        sound = self._exactly(self._gate_layers)
         if self._decision_check is not None:
             self._decision_check.count(self)
+        return sound
+
+    def _gate_layers(self) -> Tensor | None:
+        self._check_options()
+        self._check_layers()
+        if not self._path.serves():
+            self._path = choose_path(self.layers, self._path)
+        sound = self._path.step(None if self._attachment else self.find_softening())
+        if self._interest:
+            self._look_at_update()
         return sound
 
     def _check_layers(self) -> None:
@@ -181,12 +187,14 @@ class Gate(Looks, Changes, Saves):
             check_sketches(self.layers, self._unseen)
             self._unseen = {}
 
-    def soften_updates(self, softening: Softening, updates: dict[Tensor, Tensor]) -> None:
-        """Soften what an optimizer is about to add to each parameter, in place."""
-        with self._exactly():
-            softening.apply(updates.get)
-            softening.travel(softening.lengths)
-            self._path.note(softening)
+    def soften_updates(self, softening: Softening, before: dict[Tensor, Tensor]) -> None:
+        """Soften what an optimizer has added to parameters since they were as they were before, in place."""
+        self._exactly(lambda: soften_updates(softening, before))
+
+    def note_softened(self, softening: Softening) -> None:
+        """Note that what was softened last has been added to the parameters."""
+        softening.travel(softening.lengths)
+        self._path.note(softening)
 
     def find_softening(self) -> Softening | None:
         """Return the softening by the input spaces that are remembered now, None where there are none."""
@@ -205,19 +213,9 @@ class Gate(Looks, Changes, Saves):
             for group in self.param_groups[1:]:
                 check_same_options(group, self.param_groups[0])
 
-    @contextmanager
-    def _exactly(self) -> Iterator[None]:
-        """Leave autograd, and what would round the gate's own products: autocast, and TF32 where they must be exact."""
-        device = self.device.type
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-            lowered = {backend.fp32_precision for backend in BACKENDS}.difference(EXACT)
-            may_round = lowered == {"tf32"} and all(layer.is_soft for layer in self.layers)
-            if not BACKENDS or (lowered and not may_round):
-                stack.enter_context(exact_products())
-            yield
+    def _exactly(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, outside autograd and what would round the gate's products more than it may."""
+        return work_exactly(work, self.device.type, self.layers)
 
     # -- Storing ---------------------------------------------------------------------------------------
 
@@ -258,13 +256,17 @@ class Gate(Looks, Changes, Saves):
                 "a copy of an attached gate must be attached too: attach() it to the copy, or detach() it"
             )
         request = Request(batches, loss, objective, target, per, limit)
+        stored = change_books(self, lambda: self._consolidate(model, request))
+        for hook in list(self._hooks.values()):
+            hook(self)
+        return stored
+
+    def _consolidate(self, model: nn.Module, request: Request) -> int:
         is_alone = not self.sync or not distributed.is_available() or not distributed.is_initialized()
         ranks = None if is_alone else find_ranks(self.process_group)
         stored = self.store(model, request) if ranks is None else store_together(self, ranks, model, request)
         self._decision_check = None if ranks is None else DecisionCheck(ranks)
         self.end_task()
-        for hook in list(self._hooks.values()):
-            hook(self)
         return stored
 
     def store(self, model: nn.Module, request: Request, confirm: Callable[[], object] | None = None) -> int:
@@ -273,6 +275,9 @@ class Gate(Looks, Changes, Saves):
         self._check_options()
         self._check_weights()
         self._close_path()
+        return leave_undisturbed(model, self.device.type, lambda: self._store(model, request, confirm))
+
+    def _store(self, model: nn.Module, request: Request, confirm: Callable[[], object] | None) -> int:
         if self.shards is not None:
             ranks = find_ranks(self.process_group)
             return store_shards(self.layers, self.shards, ranks, self.task, model, request, self._exactly, confirm)

@@ -23,10 +23,16 @@ from sfao.gating.storage import MEMORY_DTYPES
 
 
 class ReferenceLayer:
-    """One layer: its parameters as one float64 vector, its directions as a list of unit vectors."""
+    """One layer: its parameters as one float64 vector, its directions as a list of unit vectors.
 
-    def __init__(self, parameters: list[Tensor], options: dict[str, Any], seed: int) -> None:
-        self.parameters = parameters
+    The parameters come by param group: those of different groups share no matrix. Parameters without entries have
+    nothing to move and nothing to remember.
+    """
+
+    def __init__(self, groups: list[list[Tensor]], options: dict[str, Any], seed: int) -> None:
+        sized = [[parameter for parameter in group if parameter.numel()] for group in groups]
+        self.parameters = [parameter for group in sized for parameter in group]
+        self.layouts = [layout for group in sized for layout in lay_out([p.shape for p in group])]
         self.options = options
         self.generator = torch.Generator().manual_seed(seed)
         self.sampler = Sampler(seed + 1)
@@ -38,7 +44,8 @@ class ReferenceLayer:
         self.update = torch.zeros(0, dtype=torch.float64)
 
     def gradient(self) -> Tensor:
-        return torch.cat([p.grad.flatten().double() for p in self.parameters if p.grad is not None])
+        nothing = torch.zeros(0, dtype=torch.float64)
+        return torch.cat([nothing, *(p.grad.flatten().double() for p in self.parameters if p.grad is not None)])
 
     def decide(self, gradient: Tensor) -> Decision | None:
         if not gradient.any():
@@ -74,6 +81,8 @@ class ReferenceLayer:
     def descend(self, update: Tensor) -> None:
         """One step along the update u, as torch's SGD or the paper writes it."""
         o = self.options
+        if not self.parameters:
+            return
         theta = torch.cat([parameter.detach().flatten().double() for parameter in self.parameters])
         step = -update if o["maximize"] else update
         if not o["decoupled_weight_decay"]:
@@ -122,7 +131,7 @@ class ReferenceLayer:
 
     def take_low_rank(self, direction: Tensor) -> Tensor:
         parts, start, rank = [], 0, self.options["rank"]
-        for layout in lay_out([p.shape for p in self.parameters]):
+        for layout in self.layouts:
             sizes = [layout.rows * columns for columns in layout.columns]
             columns = [c.view(layout.rows, -1) for c in direction[start : start + layout.size].split(sizes)]
             matrix = torch.cat(columns, 1)
@@ -141,11 +150,11 @@ class ReferenceSFAO:
         self.groups = groups
         self.task = 0
         if granularity == "global":
-            joined = [parameter for group in groups for parameter in group["params"]]
+            joined = [list(group["params"]) for group in groups]
             self.layers = {"model": ReferenceLayer(joined, groups[0], seed)}
         else:
             self.layers = {
-                group["name"]: ReferenceLayer(list(group["params"]), group, seed + 7919 * number)
+                group["name"]: ReferenceLayer([list(group["params"])], group, seed + 7919 * number)
                 for number, group in enumerate(groups)
             }
 
@@ -216,8 +225,13 @@ def one_after_the_other(gradient: Tensor, directions: Tensor) -> Tensor:
 
 
 def onto_cone(gradient: Tensor, directions: Tensor) -> Tensor:
-    """Return the nearest u with <u, b> >= 0 for all b: u = g + sum_i f_i b_i with the forces f >= 0 of its dual."""
-    forces, _ = nnls(directions.T.numpy(), -gradient.numpy())
+    """Return the nearest u with <u, b> >= 0 for all b: u = g + sum_i f_i b_i with the forces f >= 0 of its dual.
+
+    Forces are held back a little: where directions cancel but for their rounding, it would take huge ones.
+    """
+    ridge = SMALLEST_SINGULAR_VALUE * torch.eye(len(directions), dtype=torch.float64)
+    held_back = torch.cat([directions.T, ridge])
+    forces, _ = nnls(held_back.numpy(), torch.cat([-gradient, torch.zeros(len(directions))]).numpy())
     return torch.add(gradient, directions.T @ torch.from_numpy(forces))
 
 

@@ -11,8 +11,9 @@ from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
+from sfao.optim._books import change_books
 from sfao.optim._consolidation.objectives import Loss, Objective
-from sfao.optim._gate_state import OLD_OPTIONS, read_state, write_state
+from sfao.optim._gate_state import OLD_OPTIONS, describe, read_state, write_state
 from sfao.optim._growth import grow_state
 from sfao.optim._planning import check_new_group, name_memory, plan_options
 from sfao.optim._sharding.checks import find_group_shards
@@ -23,7 +24,7 @@ from sfao.optim.descent import (
     DESCENT_NAMES,
     REFUSED,
     Descent,
-    check_descent,
+    check_saved_descent,
     evaluate,
     read_rate,
     refuse_arguments,
@@ -260,23 +261,22 @@ class SFAO(Descent):
             old = {**DEFAULTS, **OLD_OPTIONS, **ADDED_SETTINGS}
             names = [{"name": group["name"]} for group in self.param_groups]
             groups = [{**old, **group, **name} for group, name in zip(state_dict["param_groups"], names, strict=True)]
-            self._check_saved(groups, state_dict["state"])
-            super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise RuntimeError(f"`state_dict` must be of this optimizer: {error}") from error
-        place_state(self)
-        self.gate.adopt_state(state, self.param_groups)
+            check_saved_descent(self.param_groups, groups, state_dict["state"])
+            for group in groups:
+                check_options(group)
+        except Exception as error:  # whatever a damaged state leads to
+            raise RuntimeError(f"`state_dict` must be of this optimizer: {describe(error)}") from error
+        before = self.state, self.param_groups
 
-    def _check_saved(self, groups: list[dict[str, Any]], state: dict[int, dict[str, Any]]) -> None:
-        """Raise a ValueError for saved options that break a rule, or momentum of other shapes."""
-        for group in groups:
-            check_options(group)
-            check_descent(group)
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for number, saved in state.items():
-            buffer = saved.get("momentum_buffer")
-            if buffer is not None and buffer.shape != parameters[number].shape:
-                raise ValueError(f"momentum of shape {tuple(buffer.shape)} for {tuple(parameters[number].shape)}")
+        def load() -> None:
+            Descent.load_state_dict(self, {"state": state_dict["state"], "param_groups": groups})
+            place_state(self)
+            self.gate.adopt_state(state, self.param_groups)
+
+        def undo() -> None:
+            self.state, self.param_groups = before
+
+        change_books(self.gate, load, undo)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "gate": self.gate}

@@ -54,8 +54,7 @@ class StackedGate(StackedMethod):
         return StackedSoftening(remembering, self.names, self._dtype)
 
     def descend(self, gradients: Tensors) -> None:
-        with self._gates[0]._exactly():
-            self._descend(gradients)
+        self._gates[0]._exactly(lambda: self._descend(gradients))
 
     def _descend(self, gradients: Tensors) -> None:
         parameters, softening = self.models.parameters, self.softening

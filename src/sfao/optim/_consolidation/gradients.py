@@ -36,21 +36,22 @@ def take_gradients(
     if not trainable:
         raise ValueError("at least one gated parameter must require gradients to consolidate, got none")
     device, dtype = parameters[0].device, find_dtype(model)
-    with eval_mode(model), torch.enable_grad():
-        for batch in batches:
+    for batch in batches:
 
-            def evaluate(batch: Any = batch) -> Tensor:
-                value = objective(model, move(batch, device, dtype))
-                if value.ndim != 0:
-                    raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
-                return value
+        def evaluate(batch: Any = batch) -> Tensor:
+            value = objective(model, move(batch, device, dtype))
+            if value.ndim != 0:
+                raise ValueError(f"`loss` must return one number, got a tensor of shape {tuple(value.shape)}")
+            return value
 
+        # Nothing is yielded inside: whoever takes the gradients is not to run in another mode.
+        with EvalMode(model), torch.enable_grad():
             found = iter(
                 take_by_backward(model, evaluate, trainable)
                 if in_shards
                 else torch.autograd.grad(evaluate(), trainable, allow_unused=True)
             )
-            yield [next(found) if parameter.requires_grad else None for parameter in parameters]
+        yield [next(found) if parameter.requires_grad else None for parameter in parameters]
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class GradientTaker:
         # A zero is added to the outputs of a Linear layer, so that there is something to differentiate by.
         nudges = [layer.weight.new_zeros(shape) for layer, shape in first.linears.items()]
         values = {f"model.{name}": parameter.detach() for name, parameter in first.names.items()}
-        with eval_mode(self._model), torch.no_grad():
+        with EvalMode(self._model), torch.no_grad():
             gradients = grad(value, argnums=(0, 1), has_aux=True)
             if count > 1:
                 (full, deltas), seen = vmap(gradients, in_dims=(None, None, 0))(values, nudges, units)
@@ -266,15 +267,18 @@ def _nudge(layers: Collection[nn.Linear], nudges: Sequence[Tensor]) -> Iterator[
         yield seen
 
 
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode; afterwards every module is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, is_training in modes:
+class EvalMode:
+    """Puts a model in eval mode; afterwards every module is in the mode it was in."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._modes = [(module, module.training) for module in model.modules()]
+
+    def __enter__(self) -> None:
+        self._model.eval()
+
+    def __exit__(self, *error: object) -> None:
+        for module, is_training in self._modes:
             module.training = is_training
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from sfao.gating.input_moments import InputMoments
-from sfao.optim._consolidation.gradients import eval_mode
+from sfao.optim._consolidation.gradients import EvalMode
 from sfao.optim._consolidation.objectives import Objective, call_model, find_dtype, unwrap
 from sfao.optim._consolidation.trees import count_examples, join, measure_size, move, sign
 from sfao.optim._sharding.shards import make_whole
@@ -50,7 +50,7 @@ def gather_inputs(
     plain = unwrap(model)  # inside a compiled model no call can be seen
     device, dtype = next(iter(weights)).device, find_dtype(plain)
     watch = _Watch(plain, weights, sum(map(measure_size, examples)), generator, kind)
-    with eval_mode(plain):
+    with EvalMode(plain):
         for batch in _join(examples):
             watch.examples = measure_size(batch)
             moved = move(batch, device, dtype)

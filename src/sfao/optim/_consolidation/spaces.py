@@ -1,8 +1,7 @@
 """The input spaces of a finished task: the inputs that its layers see, added to those of the tasks before."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 
 import torch
@@ -10,8 +9,9 @@ from torch import Tensor, nn
 
 from sfao.gating.subspace import Subspace
 from sfao.optim._consolidation.batches import Request
-from sfao.optim._consolidation.inputs import EXAMPLES, gather_inputs
+from sfao.optim._consolidation.inputs import EXAMPLES, SeenInputs, gather_inputs
 from sfao.optim._sharding.shards import make_whole
+from sfao.optim._whole_or_not import Exactly
 from sfao.optim.layers import Layer
 
 #: Functions that take a bias beside a weight.
@@ -23,7 +23,7 @@ def find_spaces(
     model: nn.Module,
     request: Request,
     generator: torch.Generator,
-    exactly: Callable[[], AbstractContextManager[None]],
+    exactly: Exactly,
 ) -> dict[Layer, list[Subspace]]:
     """Return the spaces of the layers with the inputs of this task; those they have stay as they are."""
     examples = request.sample(EXAMPLES, generator)
@@ -34,21 +34,24 @@ def find_spaces(
     found = seen.moments
     if not found and not seen.others:
         raise ValueError("`model` must use the gated parameters, but none of them was used")
-    spaces: dict[Layer, list[Subspace]] = {}
-    with exactly():
-        for layer in layers:
-            spaces[layer] = []
-            for space, block in _split(layer):
-                if block[0] in found and len(block) <= 2:
-                    if not found[block[0]].is_finite:
-                        raise ValueError(f"the inputs of layer {layer.name!r} must be finite, but were not")
-                    space = copy(space)
-                    space.to(block[0].device)
-                    whole = [make_whole(parameter.detach()) for parameter in block]
-                    matrices = [parameter.reshape(space.layout.rows, -1).float() for parameter in whole]
-                    space.store(found[block[0]], layer.options["axes"], matrices, seen.used_rows.get(block[0]))
-                spaces[layer].append(space)
+    spaces = exactly(lambda: {layer: _add_inputs(layer, seen) for layer in layers})
     _warn_about(layers, found, seen.others)
+    return spaces
+
+
+def _add_inputs(layer: Layer, seen: SeenInputs) -> list[Subspace]:
+    """Return the spaces of a layer with the inputs that were seen; its own stay as they are."""
+    spaces = []
+    for space, block in _split(layer):
+        if block[0] in seen.moments and len(block) <= 2:
+            if not seen.moments[block[0]].is_finite:
+                raise ValueError(f"the inputs of layer {layer.name!r} must be finite, but were not")
+            space = copy(space)
+            space.to(block[0].device)
+            whole = [make_whole(parameter.detach()) for parameter in block]
+            matrices = [parameter.reshape(space.layout.rows, -1).float() for parameter in whole]
+            space.store(seen.moments[block[0]], layer.options["axes"], matrices, seen.used_rows.get(block[0]))
+        spaces.append(space)
     return spaces
 
 

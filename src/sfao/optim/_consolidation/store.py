@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from sfao.optim._host_path import (
     follow_gradient,
     read_gradient,
 )
+from sfao.optim._whole_or_not import Exactly
 from sfao.optim.layers import Layer
 
 
@@ -31,12 +32,12 @@ def store_memories(
     task: int,
     model: nn.Module,
     request: Request,
-    exactly: Callable[[], AbstractContextManager[None]],
+    exactly: Exactly,
     confirm: Callable[[], object] | None = None,
 ) -> int:
-    """Store the directions and the input spaces of a task; return how many directions and axes.
+    """Store the directions and the input spaces of a task, if `confirm` does not raise; return how many.
 
-    If anything fails, `confirm` last, the layers hold what they held.
+    Whoever asks for it goes back to what the layers held if it fails: see `sfao.optim._books`.
     """
     holders = [layer for layer in layers if "directions" in layer.memories]
     spatial = [layer for layer in layers if "subspace" in layer.memories]
@@ -44,16 +45,13 @@ def store_memories(
     if holders and spatial and isinstance(request.batches, Iterator):
         request = replace(request, batches=list(request.batches))
     stored, spaces = 0, {}
-    with ExitStack() as stack:
-        for layer in layers:
-            stack.enter_context(layer.memory.restored_on_error())
-        if holders:
-            units = request.make_units(max(layer.memory.capacity for layer in holders), generator)
-            stored = store_task(holders, task, model, request.make_objective(), units, exactly)
-        if spatial:
-            spaces = find_spaces(spatial, model, request, generator, exactly)
-        if confirm is not None:
-            confirm()
+    if holders:
+        units = request.make_units(max(layer.memory.capacity for layer in holders), generator)
+        stored = store_task(holders, task, model, request.make_objective(), units, exactly)
+    if spatial:
+        spaces = find_spaces(spatial, model, request, generator, exactly)
+    if confirm is not None:
+        confirm()
     for layer, found in spaces.items():
         layer.set_spaces(found)
         layer.travel = layer.travel.start_anew()
@@ -89,7 +87,7 @@ def store_task(
     model: nn.Module,
     objective: Objective,
     units: Units,
-    exactly: Callable[[], AbstractContextManager[None]],
+    exactly: Exactly,
 ) -> int:
     """Take the gradients that the layers will hold, and store them under `exactly`; return how many."""
     draw = Draw(layers, task, units.count)
@@ -107,14 +105,12 @@ def store_task(
     for numbers, batches in _group(units.select(is_wanted), taker):
         remaining = iter(numbers)
         for found in taker.take(batches):
-            with exactly():
-                store.add([next(remaining) for _ in range(found.count)], found)
+            exactly(partial(store.add, [next(remaining) for _ in range(found.count)], found))
     if not any_unit:
         raise ValueError("`batches` must yield at least one batch, got none")
     if store.is_unreached:
         raise ValueError("`model` must use the gated parameters, but none of them had a gradient")
-    with exactly():
-        return store.close()
+    return exactly(store.close)
 
 
 def store_gradient(layer: Layer, gradient: LayerGradient, task: int) -> bool:

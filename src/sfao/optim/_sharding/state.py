@@ -26,14 +26,14 @@ def write_shard(layer: Layer, shards: Shards) -> dict[str, Any]:
 
 
 def read_shard(
-    layer: Layer, memory: dict[str, Any], spaces: Sequence[dict[str, Any]], shards: Shards
+    layer: Layer, memory: dict[str, Any], spaces: Sequence[dict[str, Any]], shards: Shards, *, trusts_products: bool
 ) -> tuple[Memory, list[Subspace]]:
     """Return this rank's memories, from its own state or from that of a whole layer."""
     found = [map_space(state, layout, shards.unwrap) for state, layout in zip(spaces, layer.whole_layouts, strict=True)]
-    return load_shard(layer, map_memory(memory, layer, shards.unwrap), found)
+    return load_shard(layer, map_memory(memory, layer, shards.unwrap), found, trusts_products=trusts_products)
 
 
-def check_whole(memory: dict[str, Any], spaces: Sequence[dict[str, Any]]) -> None:
+def check_not_cut(memory: dict[str, Any], spaces: Sequence[dict[str, Any]]) -> None:
     """Raise a ValueError if a state is a rank's shard of one."""
     tensors: list[Tensor] = [tensor for block in memory["blocks"] for tensor in block["tensors"]]
     tensors += [space["axes"] for space in spaces]

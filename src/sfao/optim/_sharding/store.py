@@ -1,7 +1,6 @@
 """Storing a task where ranks hold a model in shards: all of them as one process would, then each its shard."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
 from torch import nn
 
@@ -12,6 +11,7 @@ from sfao.optim._host_path import check_finite, read_gradient
 from sfao.optim._ranks import Ranks, find_others, name_ranks
 from sfao.optim._sharding.shards import Shards, make_whole
 from sfao.optim._sharding.whole_layers import adopt_whole, make_whole_layers
+from sfao.optim._whole_or_not import Exactly
 from sfao.optim.layers import Layer
 
 
@@ -22,7 +22,7 @@ def store_shards(
     task: int,
     model: nn.Module,
     request: Request,
-    exactly: Callable[[], AbstractContextManager[None]],
+    exactly: Exactly,
     confirm: Callable[[], object] | None = None,
 ) -> int:
     """Store a task in whole memories, on every rank alike, and keep this rank's shard; return how much was stored."""

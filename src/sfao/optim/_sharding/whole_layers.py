@@ -60,10 +60,13 @@ def cut_layer(
     return load_shard(layer, map_memory(memory, layer, shards.take), found)
 
 
-def load_shard(layer: Layer, memory: dict[str, Any], spaces: Sequence[dict[str, Any]]) -> tuple[Memory, list[Subspace]]:
+def load_shard(
+    layer: Layer, memory: dict[str, Any], spaces: Sequence[dict[str, Any]], *, trusts_products: bool = True
+) -> tuple[Memory, list[Subspace]]:
     """Return the memories that a rank's own states are of."""
     device = layer.parameters[0].device if layer.parameters else torch.device("cpu")
-    loaded = Memory.from_state_dict(memory, layer.memory.products.layouts, device, load_block_shard)
+    layouts = layer.memory.products.layouts
+    loaded = Memory.from_state_dict(memory, layouts, device, load_block_shard, trusts_products=trusts_products)
     layer.share_products(loaded)
     found = []
     for state, space in zip(spaces, layer.spaces, strict=True):
