@@ -3,14 +3,18 @@
 from typing import Any
 
 from sfao.methods.agem import AGEM
+from sfao.methods.derpp import DERPP
+from sfao.methods.er import ER
 from sfao.methods.ewc import EWC
 from sfao.methods.gem import GEM
 from sfao.methods.gpm import GPM
 from sfao.methods.joint import Joint
+from sfao.methods.lwf import LwF
 from sfao.methods.method import Method, MethodOptions, Training
 from sfao.methods.ogd import OGD
 from sfao.methods.sfao import SFAOMethod
 from sfao.methods.sgd import SGD
+from sfao.methods.sgp import SGP
 from sfao.methods.si import SI
 from sfao.names import Names
 
@@ -37,5 +41,5 @@ METHODS: Names[type[Method]] = Names(
     "method",
     "sfao.methods",
     check_method,
-    {method.name: method for method in (SGD, Joint, EWC, SI, OGD, AGEM, GEM, GPM, SFAOMethod)},
+    {method.name: method for method in (SGD, Joint, EWC, SI, LwF, OGD, AGEM, GEM, ER, DERPP, GPM, SGP, SFAOMethod)},
 )

@@ -28,6 +28,7 @@ class EpisodicMethod(Method):
     """
 
     options: EpisodicOptions
+    stores_data = True
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)

@@ -69,7 +69,7 @@ class GPM(Method):
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
         self.layers = _find_layers(model, self.optimizer.gate.layers)
-        self.thresholds = _per_layer(self.options.threshold, list(self.layers))
+        self.thresholds = per_layer(self.options.threshold, list(self.layers))
         self.past_outputs: list[slice] = []
         held = {parameter for layer in self.layers.values() for parameter in layer.parameters}
         #: The parameters that are frozen after the first task.
@@ -97,12 +97,12 @@ class GPM(Method):
 
     def keep_of_last(self, outputs: slice) -> float:
         """Return the share of the last layer's gradients that is kept: all where no past task has used its outputs."""
-        return 0.0 if any(_overlap(outputs, past) for past in self.past_outputs) else 1.0
+        return 0.0 if any(overlap(outputs, past) for past in self.past_outputs) else 1.0
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         self.optimizer.end_task()
         weights = {layer.parameters[0]: len(layer.parameters) == 2 for layer in self.layers.values()}
-        examples = list(islice(_split(self.batches(task, generator)), self.options.examples))
+        examples = list(islice(split_into_examples(self.batches(task, generator)), self.options.examples))
         found = gather_inputs(self.model, examples, weights, generator, AllInputMoments).moments
         self.optimizer.gate.set_axes(
             {
@@ -174,17 +174,17 @@ def _find_layers(model: nn.Module, layers: Iterable[Layer]) -> dict[str, Layer]:
     return {layer.name: layer for layer in layers if not weights.isdisjoint(layer.parameters)}
 
 
-def _split(batches: Iterable[Batch]) -> Iterable[Batch]:
+def split_into_examples(batches: Iterable[Batch]) -> Iterable[Batch]:
     """Yield the examples of batches, as batches of one."""
     for inputs, targets in batches:
         yield from zip(inputs.split(1), targets.split(1), strict=True)
 
 
-def _overlap(one: slice, other: slice) -> bool:
+def overlap(one: slice, other: slice) -> bool:
     return bool(one.start < other.stop and other.start < one.stop)
 
 
-def _per_layer(threshold: float | Sequence[float], names: list[str]) -> dict[str, float]:
+def per_layer(threshold: float | Sequence[float], names: list[str]) -> dict[str, float]:
     values = [threshold] * len(names) if isinstance(threshold, float) else list(threshold)
     if len(values) != len(names):
         raise ValueError(

@@ -8,3 +8,4 @@ class Joint(Method):
 
     name = "joint"
     revisits = True
+    stores_data = True

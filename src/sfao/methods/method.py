@@ -49,6 +49,8 @@ class Method:
     search_space: ClassVar[SearchSpace] = {}
     #: True if every task is trained together with all tasks before it.
     revisits: ClassVar[bool] = False
+    #: True if examples of past tasks are kept, which the purpose of SFAO is to do without.
+    stores_data: ClassVar[bool] = False
     #: True if a gate changes its updates, which `looks` and `measure_risk` then tell of.
     is_gated: ClassVar[bool] = False
 
