@@ -76,6 +76,8 @@ class Group:
         for process in self._processes:
             process.kill()
             process.join()
+        for pipe in self._pipes:
+            pipe.close()
         self._folder.cleanup()
 
 
@@ -95,3 +97,9 @@ def run_ranks(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]
         _groups.pop(size).end()
         raise RuntimeError(failed[0])
     return found
+
+
+def end_groups() -> None:
+    """End the ranks of all calls before."""
+    while _groups:
+        _groups.popitem()[1].end()
