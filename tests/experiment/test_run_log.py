@@ -59,15 +59,22 @@ def test_loggers_change_nothing_of_a_run(tmp_path):
     assert not (tmp_path / "0" / "log.csv").exists()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nothing stops."""
+    folder = tmp_path_factory.mktemp("whole")
+    execute(config("sfao"), folder, log=["csv"])
+    return folder
+
+
 @pytest.mark.parametrize("stops", [(1,), (37, 38), (50,), (51, 99), (99, 100)])
-def test_stopped_anywhere_the_log_is_the_same(tmp_path, stops):
-    execute(config("sfao"), tmp_path / "whole", log=["csv"])
+def test_stopped_anywhere_the_log_is_the_same(tmp_path, whole, stops):
     folder = tmp_path / "parts"
     for stop in stops:
         with pytest.raises(Interrupted):
             execute(config("sfao"), folder, resume=True, stopping=StopAt(folder, stop), log=["csv"])
     execute(config("sfao"), folder, resume=True, log=["csv"])
-    assert read(folder) == read(tmp_path / "whole")
+    assert read(folder) == read(whole)
 
 
 class Killed(BaseException):
