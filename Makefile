@@ -14,7 +14,9 @@ COMPANY_REQUIREMENTS := $(wildcard tests/company/requirements*.txt)
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
 
-test: lint types tests
+# Types are checked by one process, beside the tests.
+test: $(INSTALLED)
+	$(MAKE) --no-print-directory --jobs=3 lint types tests
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

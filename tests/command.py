@@ -5,19 +5,18 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
-from multiprocessing import get_context
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 from tempfile import mkdtemp
 
-#: What is loaded before: the most of what commands load.
-PRELOADED = ["sfao.cli.app", "sfao.experiment.compare", "sfao.experiment.worker", "sfao.reports"]
-_context = get_context("forkserver")
-_context.set_forkserver_preload(PRELOADED)
+from tests.fork_server import context, set_environment, start_worker, use_server_of_parent
 
 
 class Command:
-    """A process of `sfao`, with what tests use of subprocess.Popen; `communicate` has what it printed."""
+    """A process of `sfao`, with what tests use of subprocess.Popen; `communicate` has what it printed.
+
+    In a new session its workers are its children and start as they do for users; else they are forked too.
+    """
 
     def __init__(
         self, *arguments: object, cwd: Path | str = ".", new_session: bool = False, **environment: str
@@ -26,7 +25,7 @@ class Command:
         self._printed = [self._folder / name for name in ("out", "error")]
         surroundings = {**os.environ, **environment}
         told = (list(map(str, arguments)), str(cwd), surroundings, list(map(str, self._printed)), new_session)
-        self._process = _context.Process(target=_be_the_command, args=told)
+        self._process = context.Process(target=_be_the_command, args=told)
         self._process.start()
 
     @property
@@ -76,9 +75,13 @@ def _be_the_command(
         os.dup2(file, descriptor)
         os.close(file)
     os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
+    set_environment(environment)
     sys.argv = ["sfao", *arguments]
     from sfao.cli.main import main
+    from sfao.experiment import pool
+
+    if not new_session:
+        use_server_of_parent()
+        pool.start_worker = start_worker
 
     main()

@@ -15,6 +15,17 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    """Workers of pools start in no time, forked; tests/experiment/test_pool.py has them as users do."""
+    from sfao.experiment import pool
+    from tests.fork_server import start_worker
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "start_worker", start_worker)
+        yield
+
+
 @pytest.fixture
 def _on_device() -> Iterator[None]:
     """Gradients on `tests.on_device.DEVICE` are gated there, interpreted where that is the CPU."""

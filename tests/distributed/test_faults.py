@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 from torch.distributed.checkpoint import FileSystemWriter
 
 from sfao.optim._consolidation import spaces
 from sfao.optim._sharding.shards import Shards
 from tests.distributed.sharded import read_whole
+from tests.fork_server import context
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fsdp_tasks.py"
 RANKS = 2
@@ -71,8 +72,6 @@ def work(rank, folder, meeting, point):
 
 def start(folder: Path, point=None):
     """Run all ranks; return the outcomes of those that told one, and how long they took."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "sfao.optim.sfao", __name__])
     meeting = str(folder) + f".meeting.{time.monotonic_ns()}"
     processes = [context.Process(target=work, args=(rank, str(folder), meeting, point)) for rank in range(RANKS)]
     for process in processes:

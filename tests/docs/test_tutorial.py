@@ -1,10 +1,14 @@
 """The tutorial, followed to the letter: what it shows is what is printed."""
 
+import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
+from tests.command import run
 from tests.data.publishers import digits, write_mnist
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,10 +28,24 @@ def made(folder, text, *arguments):
     return page.read_text(), done
 
 
-def test_every_output_on_the_page_is_what_its_code_prints():
-    """`make tutorial` after every change of the page or of what it shows; it says what differs."""
-    done = make("--check")
-    assert (done.returncode, done.stderr) == (0, "")
+def load_maker():
+    spec = importlib.util.spec_from_file_location("make_tutorial", DOCS / "make_tutorial.py")
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    return maker
+
+
+def test_every_output_on_the_page_is_what_its_code_prints(monkeypatch):
+    """`make tutorial` after every change of the page or of what it shows; here its commands are forked."""
+    maker = load_maker()
+    shell = maker.subprocess.run
+
+    def run_forked(command: str, **how: object) -> CompletedProcess[str]:
+        program, *arguments = shlex.split(command)
+        return run(*arguments) if program == "sfao" else shell(command, **how)
+
+    monkeypatch.setattr(maker.subprocess, "run", run_forked)
+    assert maker.run_page(DOCS / "tutorial.md") == TUTORIAL
 
 
 def test_every_fraction_that_the_prose_tells_was_printed():
@@ -47,9 +65,7 @@ def test_the_reproduction_that_is_only_shown_is_a_command(tmp_path):
     """Planned, not run, on a little of MNIST in the publisher's layout."""
     (arguments,) = re.findall(r"^    sfao (reproduce .*)$", TUTORIAL, re.MULTILINE)
     write_mnist(tmp_path / "MNIST" / "raw", digits(train=200, test=50))
-    command = [sys.executable, "-c", "from sfao.cli.main import main; main()", *arguments.split()]
-    where = ["--dry-run", "--data-root", str(tmp_path), "--out", str(tmp_path / "runs")]
-    done = subprocess.run([*command, *where], capture_output=True, text=True, timeout=120)
+    done = run(*arguments.split(), "--dry-run", "--data-root", tmp_path, "--out", tmp_path / "runs")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.rstrip().endswith("5 runs: 5 to do")
 

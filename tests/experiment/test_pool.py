@@ -5,6 +5,7 @@ from multiprocessing import active_children
 
 import pytest
 
+from sfao.experiment import pool
 from sfao.experiment.config import configure
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.execute import execute
@@ -13,11 +14,20 @@ from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
 from sfao.experiment.worker import Begun, Failure, Job, _Throttled, summarise_error
 
+START_WORKER = pool.start_worker
+
+
+@pytest.fixture
+def _spawned_workers(monkeypatch):
+    """Workers start as they do for users."""
+    monkeypatch.setattr(pool, "start_worker", START_WORKER)
+
 
 def job(folder, seed=0, **settings):
     return Job(configure("split-mnist-5k", "sgd", seed=seed, settings={"epochs": 1, **settings}), folder)
 
 
+@pytest.mark.usefixtures("_spawned_workers")
 def test_runs_end_as_they_would_alone_and_one_that_fails_or_diverges_harms_no_other(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # left to itself, torch takes all cores
     (tmp_path / "file").write_text("a file, where a folder is needed")
@@ -41,6 +51,7 @@ def test_runs_end_as_they_would_alone_and_one_that_fails_or_diverges_harms_no_ot
         assert all(isinstance(event, Update) for event in own[1:-1])
 
 
+@pytest.mark.usefixtures("_spawned_workers")
 def test_a_worker_that_is_killed_fails_its_run_and_is_replaced(tmp_path):
     jobs = [job(tmp_path / name, epochs=1000) for name in ("killed", "asked")] + [job(tmp_path / "done")]
     signals = {jobs[0].folder: signal.SIGKILL, jobs[1].folder: signal.SIGTERM}
@@ -111,6 +122,7 @@ def test_a_signal_to_all_processes_at_once_fails_no_run(tmp_path):
     assert (tmp_path / "run" / "checkpoint.pt").exists()
 
 
+@pytest.mark.usefixtures("_spawned_workers")
 def test_stopping_does_not_wait_for_a_worker_that_is_still_starting(tmp_path):
     began = time.monotonic()
     with pytest.raises(Interrupted):

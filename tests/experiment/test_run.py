@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -50,12 +50,23 @@ def test_the_seed_decides_everything(tmp_path):
     assert one.accuracy_matrix == same.accuracy_matrix
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.fixture(scope="module")
+def run_whole(tmp_path_factory, digits):
+    """(record of a run that nothing stops, its folder), each made once"""
+
+    @cache
+    def run(method):
+        folder = tmp_path_factory.mktemp("whole")
+        return Run(config(method), digits, folder).execute(), folder
+
+    return run
+
+
 @pytest.mark.parametrize("stops", [(1,), (37, 38), (50,), (51, 99), (99, 100)])
-def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, digits, method, stops):
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, run_whole, method, stops):
     """Steps 50 and 100 end the tasks of this run (and 150 that of joint)."""
-    (tmp_path / "whole").mkdir()
-    whole = Run(config(method), digits, tmp_path / "whole").execute()
+    whole, whole_folder = run_whole(method)
     folder = tmp_path / "parts"
     for stop in stops:
         with pytest.raises(Interrupted):
@@ -67,7 +78,7 @@ def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, digits, method,
     assert record.decisions == whole.decisions
     assert record.memory_bytes == whole.memory_bytes
     assert record.steps == whole.steps
-    whole_lines, lines = ((f / "steps.jsonl").read_text() for f in (tmp_path / "whole", folder))
+    whole_lines, lines = ((f / "steps.jsonl").read_text() for f in (whole_folder, folder))
     assert lines == whole_lines
 
 

@@ -2,10 +2,6 @@
 
 import csv
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -15,6 +11,7 @@ from sfao.experiment.config import configure
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.execute import execute
 from sfao.experiment.plan import plan
+from tests.command import Command
 from tests.experiment.test_run import FAST, StopAt, config
 
 #: A guard that finds a sharp rise again and again.
@@ -62,15 +59,22 @@ def test_loggers_change_nothing_of_a_run(tmp_path):
     assert not (tmp_path / "0" / "log.csv").exists()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nothing stops."""
+    folder = tmp_path_factory.mktemp("whole")
+    execute(config("sfao"), folder, log=["csv"])
+    return folder
+
+
 @pytest.mark.parametrize("stops", [(1,), (37, 38), (50,), (51, 99), (99, 100)])
-def test_stopped_anywhere_the_log_is_the_same(tmp_path, stops):
-    execute(config("sfao"), tmp_path / "whole", log=["csv"])
+def test_stopped_anywhere_the_log_is_the_same(tmp_path, whole, stops):
     folder = tmp_path / "parts"
     for stop in stops:
         with pytest.raises(Interrupted):
             execute(config("sfao"), folder, resume=True, stopping=StopAt(folder, stop), log=["csv"])
     execute(config("sfao"), folder, resume=True, log=["csv"])
-    assert read(folder) == read(tmp_path / "whole")
+    assert read(folder) == read(whole)
 
 
 class Killed(BaseException):
@@ -126,14 +130,13 @@ def test_steps_are_in_the_file_while_the_run_goes_on(tmp_path):
 
 
 def test_a_process_that_is_killed_leaves_its_steps(tmp_path):
-    command = [sys.executable, "-c", "from sfao.cli.main import main; main()", "run", "split-mnist-5k", "--out", "run"]
-    command += ["--method", "sgd", "--set", "epochs=200", "--threads", "1", "--checkpoint-seconds", "1000"]
-    process = subprocess.Popen([*command, "--log", "csv"], cwd=tmp_path, stderr=subprocess.PIPE)
+    command = ["run", "split-mnist-5k", "--out", "run", "--method", "sgd", "--set", "epochs=200", "--log", "csv"]
+    process = Command(*command, "--threads", "1", "--checkpoint-seconds", "1000", cwd=tmp_path)
     steps = tmp_path / "run" / "steps.jsonl"
     deadline = time.monotonic() + 120
     while not (steps.exists() and steps.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.communicate()
     assert not (tmp_path / "run" / "checkpoint.pt").exists()
     assert json.loads(steps.read_text().splitlines()[0])["step"] == 20

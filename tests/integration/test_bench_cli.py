@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 from sfao.cli.app import app
 from tests.command import run
 
-COMMAND = [sys.executable, "-W", "error", "-c", "from sfao.cli.main import main; main()"]
-
 
 def invoke(*arguments):
     return CliRunner().invoke(app, [*map(str, arguments)])
@@ -22,9 +20,7 @@ def invoke(*arguments):
 def measured(tmp_path_factory):
     """(folder of the results, what the command printed)"""
     out = tmp_path_factory.mktemp("bench") / "deep" / "er"
-    done = subprocess.run(
-        [*COMMAND, "bench", "--quick", "--threads", "1", "--out", out], capture_output=True, text=True, check=False
-    )
+    done = run("bench", "--quick", "--threads", "1", "--out", out)
     assert (done.returncode, done.stderr) == (0, "")
     return out, done.stdout
 

@@ -3,9 +3,8 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,12 @@ from typer.testing import CliRunner
 from sfao.experiment.checkpoint import load_checkpoint
 from tests.command import Command
 
-COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 SETTINGS = ["--set", "epochs=4", "--set", "joint:epochs=1", "--methods", "sgd,joint", "--seeds", "2"]
 
 
-def start(*arguments, command="compare"):
-    return Command(command, "split-mnist-5k", *arguments, new_session=True)
+def start(*arguments, command="compare", new_session=True):
+    """Start a command to be killed or interrupted: its workers are its own, in a session of their own."""
+    return Command(command, "split-mnist-5k", *arguments, new_session=new_session)
 
 
 def finish(process):
@@ -27,8 +26,9 @@ def finish(process):
     return process.returncode, out, error
 
 
-def compare(*arguments):
-    return finish(start(*arguments))
+def compare(*arguments, command="compare"):
+    """Run a command that nothing disturbs."""
+    return finish(start(*arguments, command=command, new_session=False))
 
 
 def results(folder):
@@ -62,6 +62,15 @@ def worker_of(process, name):
     return next((pid for pid, runs in children(process).items() if name in runs), None)
 
 
+def holder_of(folder):
+    """The process that holds the lock of a run, whoever started it."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and str(folder / ".lock") in map(os.readlink, (entry / "fd").iterdir()):
+                return int(entry.name)
+    return None
+
+
 def steps_saved(folder):
     return load_checkpoint(folder).state["position"]["steps"]
 
@@ -70,10 +79,9 @@ def steps_saved(folder):
 def reference(tmp_path_factory):
     """A comparison that nothing disturbs."""
     out = tmp_path_factory.mktemp("reference") / "runs"
-    command = [*COMMAND, "compare", "split-mnist-5k", *SETTINGS, "--out", out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout, done.stderr
+    code, text, error = compare(*SETTINGS, "--out", out)
+    assert code == 0, error
+    return out, text, error
 
 
 def test_it_ends_in_a_table_and_the_paths_of_what_it_wrote(reference):
@@ -106,8 +114,8 @@ def test_finished_runs_are_skipped_and_json_is_all_that_is_printed(reference):
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
 def test_a_worker_killed_and_a_run_diverged_leave_the_others_alone(reference, tmp_path):
     arguments = [*SETTINGS, "--out", tmp_path / "runs", "--set", "joint:lr=1e30"]
-    process = start(*arguments)
-    os.kill(wait_for(lambda: worker_of(process, "sgd-0")), signal.SIGKILL)
+    process = start(*arguments, new_session=False)
+    os.kill(wait_for(lambda: holder_of(tmp_path / "runs" / "sgd-0")), signal.SIGKILL)
     code, text, error = finish(process)
     assert code == 1
     assert "sgd seed 0: failed: its process was killed by SIGKILL (kill -9, or out of memory)" in error

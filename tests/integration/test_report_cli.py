@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 from sfao.cli.app import app
 from tests.reports.real_runs import share_comparison
 
-COMMAND = [sys.executable, "-W", "error", "-c", "from sfao.cli.main import main; main()", "report"]
-
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
@@ -33,8 +31,8 @@ def contents(folder):
 def written(compared, tmp_path_factory):
     """(folder of the report, what the command printed)"""
     out = tmp_path_factory.mktemp("report") / "deep" / "er"
-    done = subprocess.run([*COMMAND, compared, "--out", out], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = invoke(compared, "--out", out)
+    assert (done.exit_code, done.stderr) == (0, "")
     return out, done.stdout
 
 

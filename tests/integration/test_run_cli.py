@@ -24,8 +24,7 @@ def record(folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("whole")
-    command = [*SFAO, "run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    done = sfao("run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "average accuracy" in done.stdout
     return record(folder / "run")

@@ -2,16 +2,14 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 from typer.testing import CliRunner
 
 from sfao.cli.app import app
+from tests.command import Command
 
-COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 SMALL = ["--set", "epochs=1", "--set", "fraction=0.2", "--set", "model.hidden=8"]
 
 
@@ -55,9 +53,7 @@ def test_a_sweep_stacks_numbers_and_seeds_and_ranks_as_without(tmp_path):
 
 def test_interrupted_it_saves_every_run_and_goes_on_without_the_stack(tmp_path):
     arguments = ["compare", "split-mnist-5k", "--methods", "sgd", "--seeds", "2", "--set", "epochs=300"]
-    process = subprocess.Popen(
-        [*COMMAND, *arguments, "--stack", "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True
-    )
+    process = Command(*arguments, "--stack", "--out", tmp_path)
     folders = [tmp_path / "sgd-0", tmp_path / "sgd-1"]
     wait_for(lambda: all((folder / "steps.jsonl").exists() for folder in folders))
     process.send_signal(signal.SIGINT)

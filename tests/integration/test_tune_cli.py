@@ -10,14 +10,19 @@ import yaml
 from typer.testing import CliRunner
 
 from sfao.cli.app import app
-from tests.integration.test_compare_cli import children, finish, start, wait_for
+from tests.integration.test_compare_cli import children, compare, finish, start, wait_for
 
-SMALL = [f"--set={setting}" for setting in ("fraction=0.5", "epochs=8", "tasks=2")]
+SMALL = [f"--set={setting}" for setting in ("fraction=0.5", "epochs=3", "tasks=2")]
 STUDY = ["--method", "ewc", *SMALL, "--trials", "3", "--seeds", "1", "--workers", "1"]
 
 
 def tune(*arguments):
+    """Start a study to be killed or interrupted."""
     return start(*STUDY, *arguments, command="tune")
+
+
+def tune_undisturbed(*arguments):
+    return compare(*STUDY, *arguments, command="tune")
 
 
 def sfao(*arguments):
@@ -35,7 +40,7 @@ def results(out):
 def reference(tmp_path_factory):
     """A study that nothing disturbs."""
     out = tmp_path_factory.mktemp("reference") / "study"
-    code, text, error = finish(tune("--out", out))
+    code, text, error = tune_undisturbed("--out", out)
     assert code == 0, error
     return out, text, error
 
@@ -56,7 +61,7 @@ def test_it_ends_in_a_table_the_best_settings_and_the_paths_of_what_it_wrote(ref
     (best,) = [line for line in lines if line.startswith("best: ")]
     summary = json.loads((out / "trials.json").read_text())
     assert best == f"best: {summary['set']}"
-    assert summary["set"].startswith("--set fraction=0.5 --set epochs=8 --set tasks=2 --set options.strength=")
+    assert summary["set"].startswith("--set fraction=0.5 --set epochs=3 --set tasks=2 --set options.strength=")
 
 
 def test_an_ended_study_is_only_shown_and_its_best_file_makes_a_run(reference, tmp_path):
@@ -94,7 +99,7 @@ def test_killed_then_interrupted_then_gone_on_with_it_is_the_same_study(referenc
     assert error.splitlines()[-1] == "sfao: interrupted; the study is saved, the same command goes on with it"
     assert "Traceback" not in error
 
-    code, text, error = finish(tune("--out", out, "--quiet"))
+    code, text, error = tune_undisturbed("--out", out, "--quiet")
     assert (code, text, error) == (0, "", "")
     assert results(out) == results(reference[0])
 
@@ -104,7 +109,7 @@ def test_killed_then_interrupted_then_gone_on_with_it_is_the_same_study(referenc
     [
         (["--method", "si"], "`method` is ewc there and si here"),
         (["--search", "options.strength=1:10"], "options.strength=10:1000000:log there and options.strength=1:10 here"),
-        (["--set", "epochs=2"], "`settings` is epochs=8 there and epochs=2 here"),
+        (["--set", "epochs=2"], "`settings` is epochs=3 there and epochs=2 here"),
     ],
 )
 def test_another_study_in_the_same_folder_is_refused_and_nothing_is_lost(reference, arguments, message):

@@ -100,11 +100,12 @@ def assert_resumes_anywhere(name: str, tasks: Stream, options, model: str = "mlp
     asked = events(tasks)
     a_task = len(asked) // 3
     whole = learn(make(name, tasks, options, model, **changes), tasks)
+    first, gone = make(name, tasks, options, model, **changes), 0
     # In the first task, before, at and after its end, in the second, and just before the very end.
     for stop in (1, 4, a_task - 1, a_task, a_task + 1, a_task + 4, 2 * a_task, 2 * a_task + 3, len(asked) - 1):
-        first = make(name, tasks, options, model, **changes)
-        for event in asked[:stop]:
+        for event in asked[gone:stop]:
             event(first)
+        gone = stop
         saved = through_a_file({"model": first.model.state_dict(), "method": first.state_dict()})
         second = make(name, tasks, options, model, seed=1, **changes)
         second.model.load_state_dict(saved["model"])

@@ -1,5 +1,6 @@
 """The wheel, installed where nothing else is: with torch and numpy alone, and with the extra `lab`."""
 
+import shutil
 import tomllib
 
 import pytest
@@ -9,6 +10,8 @@ from tests.packaging.conftest import ROOT
 from tests.packaging.environments import install
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+#: A slice of the data.
+SMALL = "--set fraction=0.05 --set epochs=1"
 
 TRAINING = """
 import importlib.util, sys
@@ -87,15 +90,30 @@ def test_the_command_says_which_extra_is_missing(bare):
     assert line.endswith("pip install 'sfao[lab]'")
 
 
-def test_the_demo_runs_from_the_wheel_with_the_extra(wheel, tmp_path):
-    """A slice of the data and one seed; every package of the laboratory is there, and no other."""
+@pytest.fixture(scope="module")
+def laboratory(wheel, tmp_path_factory):
+    """Every package of the laboratory is there, and no other."""
     asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["lab"]]
-    laboratory = install(tmp_path / "env", wheel, asked, extras="[lab]")
-    assert laboratory.run("sfao", "--version").stdout == f"sfao {sfao.__version__}\n"
-    done = laboratory.run("sfao", "demo", "--quick")
+    return install(tmp_path_factory.mktemp("laboratory") / "env", wheel, asked, extras="[lab]")
+
+
+@pytest.mark.parametrize(
+    ("command", "methods"),
+    [
+        (f"compare split-mnist-5k --methods sgd,sfao --seeds 1 --jobs 1 {SMALL}", ["sgd", "sfao"]),
+        pytest.param("demo --quick", ["sgd", "ewc", "ogd", "agem", "gpm", "sfao"], marks=pytest.mark.soak),
+    ],
+)
+def test_a_comparison_runs_from_the_wheel_with_the_extra(laboratory, command, methods):
+    done = laboratory.run("sfao", *command.split(), "--out", "runs")
     assert done.returncode == 0, done.stderr
     shown = [line.split()[0] for line in done.stdout.splitlines()]
-    assert shown[3:9] == ["sgd", "ewc", "ogd", "agem", "gpm", "sfao"]
-    assert (laboratory.folder / "work" / "runs" / "demo-quick" / "comparison.md").is_file()
+    assert shown[3 : 3 + len(methods)] == methods
+    assert (laboratory.folder / "work" / "runs" / "comparison.md").is_file()
+    shutil.rmtree(laboratory.folder / "work" / "runs")
+
+
+def test_every_module_of_the_laboratory_can_be_imported_from_the_wheel(laboratory):
+    assert laboratory.run("sfao", "--version").stdout == f"sfao {sfao.__version__}\n"
     integrations = [f"sfao.integrations.{name}" for name in ("avalanche", "lightning", "peft", "transformers")]
     assert laboratory.python(EVERY_MODULE).strip() == str(integrations)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from sfao.experiment.compare import Runner
+    from sfao.experiment.runner import RefilledRunner
 
 LAUNCHERS = ("local", "ray")
 
@@ -27,7 +27,7 @@ Gpus = Annotated[
 ]
 
 
-def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus: float | None) -> "Runner":
+def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus: float | None) -> "RefilledRunner":
     """Return the function that runs jobs; raise a ConfigError for options that do not go together."""
     from sfao.checks import check_choice
     from sfao.experiment.errors import ConfigError, reraise_as

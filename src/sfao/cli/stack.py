@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from sfao.experiment.compare import Runner
+    from sfao.experiment.runner import Runner
     from sfao.experiment.worker import Job
 
 Stacked = Annotated[

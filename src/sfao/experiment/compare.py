@@ -22,6 +22,7 @@ from sfao.experiment.folder import (
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
 from sfao.experiment.record import Record, describe_dataset, timestamp, versions
 from sfao.experiment.run_log import parse_loggers
+from sfao.experiment.runner import Runner
 from sfao.experiment.worker import Failure, Job
 from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
@@ -29,9 +30,6 @@ from sfao.streams.suite import BENCHMARKS
 #: Files of the comparison as a whole, beside the folders of its runs.
 RESULTS = ("comparison.json", "comparison.md")
 COMPARING = "comparing"
-
-#: A function that runs jobs as `run_all` does.
-Runner = Callable[..., Sequence[Record | Failure]]
 
 
 def jobs_by_folder(jobs: Iterable[Job]) -> dict[Path, list[Job]]:

@@ -123,7 +123,7 @@ class _Pool:
         for _ in range(count):
             if not self._find_jobs():
                 return
-            process, pipe = _start_worker(self.threads)
+            process, pipe = start_worker(self.threads)
             worker = _Worker(process, pipe, -1)
             self.busy.append(worker)
             self._assign(worker)
@@ -232,7 +232,12 @@ def _explain_death(process: SpawnProcess) -> Failure:
     return Failure(f"its process ended with exit code {code}")
 
 
-def _start_worker(threads: int) -> tuple[SpawnProcess, Connection]:
+def start_worker(threads: int) -> tuple[SpawnProcess, Connection]:
+    """Return a process that waits for assignments, and the pipe to it.
+
+    It is spawned and not forked from a server, though that would load torch once: a server has the environment, limits
+    and files of its own start, and nobody can stop while it loads.
+    """
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, threads), daemon=True)

@@ -7,12 +7,13 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from sfao.experiment.compare import Runner, leave_failure
+from sfao.experiment.compare import leave_failure
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.execute import set_up
 from sfao.experiment.folder import check_free, lock_folder
 from sfao.experiment.pool import Event, Watch, run_all
 from sfao.experiment.record import RECORD, Record, describe_dataset, load_record
+from sfao.experiment.runner import RefilledRunner
 from sfao.experiment.worker import Failure, Job
 from sfao.methods.search_range import SearchSpace
 from sfao.streams.slicing import slice_dataset
@@ -36,7 +37,7 @@ def tune(
     data_root: Path | None = None,
     workers: int | None = None,
     threads: int = 1,
-    run: Runner = run_all,
+    run: RefilledRunner = run_all,
     watch: Watch = lambda job, event: None,
     ended: Ended = lambda candidate: None,
     stopping: Callable[[], bool] = lambda: False,

@@ -181,7 +181,7 @@ def test_many_layers_and_methods_stay_readable(split):
         assert drawing.figure.get_figheight() < 9.5  # a page
 
 
-@pytest.mark.parametrize("tasks", [1, 10, 20, 50])
+@pytest.mark.parametrize("tasks", [1, 50, *(pytest.param(tasks, marks=pytest.mark.soak) for tasks in (10, 20))])
 def test_streams_of_any_length_stay_readable(split, tasks):
     matrix = [[0.5 + 0.4 * (task <= after) for task in range(tasks)] for after in range(tasks)]
     made = []

@@ -12,6 +12,7 @@ from sfao.experiment.errors import Interrupted, is_out_of_memory
 from sfao.experiment.execute import set_up
 from sfao.experiment.pool import Event, Watch, run_all
 from sfao.experiment.record import Record
+from sfao.experiment.runner import Runner
 from sfao.experiment.stacked.divide import Division, divide, find_model_obstacle
 from sfao.experiment.stacked.member import Member
 from sfao.experiment.stacked.stack import Stack
@@ -19,7 +20,6 @@ from sfao.experiment.worker import Begun, Failure, Job, summarise_error
 from sfao.streams.suite import BENCHMARKS
 
 Say = Callable[[str], None]
-Runner = Callable[..., Sequence[Record | Failure]]
 
 
 def run_stacked(
