@@ -15,6 +15,7 @@ from sfao.experiment.run import Run
 from sfao.methods import METHODS
 from sfao.models import MODELS, wide_resnet
 
+DIGITS = {"name": "mnist-5k", "test": 1000, "embedded": True, "digest": "a6bbd5113f469d9a", "published": True}
 FAST = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}
 
 
