@@ -23,6 +23,9 @@ from sfao.data.seal import Origin
 from sfao.data.sets import get_description
 from sfao.data.source import Source
 
+#: Bytes of an archive beside the data: a readme, names of classes.
+BESIDE = 1 << 20
+
 
 def get_dataset(
     name: str, data_root: str | os.PathLike[str] | None = None, *, progress: Progress = ignore_progress
@@ -76,7 +79,7 @@ def _fetch_archive(name: str, publication: Publication, root: Path, progress: Pr
     elif compute_digest(archive, like=item.file.digest) != item.file.digest:
         raise DataError(f"{archive}: must be {item.file.digest}, got another file; it is left alone: move it away")
     with _make_staging(name, root) as staging:
-        extract(archive, staging, progress=progress)
+        extract(archive, staging, largest=publication.unpacked_size + BESIDE, progress=progress)
         if not (staging / publication.folder).is_dir():
             raise DataError(f"{archive}: must hold the folder {publication.folder}, got none")
         _install(staging / publication.folder, root / publication.folder)
