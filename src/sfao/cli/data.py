@@ -51,6 +51,8 @@ def _format_count(published: int, here: int | None) -> str:
 def _format_place(entry: dict[str, Any]) -> str:
     if entry["where"] is None:
         return f"not here: sfao data get {entry['name']}"
+    if entry["unreadable"]:
+        return f"{entry['where']} (could not be read: {entry['unreadable']})"
     return f"{entry['where']}{' (damaged: sfao data verify)' * (entry['train_here'] is None)}"
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.data.array_digests import digest_arrays
 from sfao.data.cache import Loaded, find_cached, keep_cached
 from sfao.data.description import DatasetDescription
 from sfao.data.errors import name_read_errors
@@ -52,8 +51,7 @@ def load_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> 
         layout = description.find_layout(root)
     with name_read_errors(layout.folder):
         if description.embedded:  # small files, read quickly, which leave nothing in the data root
-            arrays = layout.read()
-            return _make_dataset(description, Loaded(arrays, digest_arrays(arrays)), published=True)
+            return _make_dataset(description, Loaded(layout.read(), description.digest), published=True)
         return _load(Source(description, layout, root))
 
 

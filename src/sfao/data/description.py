@@ -29,6 +29,8 @@ class DatasetDescription:
     verify: Callable[[FileLayout], list[FileResult]]
     #: None for a data set that is embedded in an installed package.
     publication: Publication | None = None
+    #: Of the arrays of an embedded data set, which its reader refuses to give with another.
+    digest: str = ""
 
     @property
     def embedded(self) -> bool:

@@ -105,4 +105,5 @@ MNIST_5K = DatasetDescription(
     std=(1.0,),
     list_layouts=list_layouts,
     verify=verify,
+    digest=DIGEST,
 )
