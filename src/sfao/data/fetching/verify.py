@@ -34,6 +34,14 @@ def verify_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -
         return [*_compare_with_seal(source, results), *_verify_cache(name, source.folders)]
 
 
+def compare_with_published(name: str, data_root: str | os.PathLike[str] | None = None) -> list[FileResult]:
+    """Compare each file of a data set with the published one, and with nothing else."""
+    description = get_description(name)
+    root = resolve_root(data_root)
+    with name_read_errors(root):
+        return description.verify(description.find_nearest_layout(root))
+
+
 def accept_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> list[FileResult]:
     """Take the files of a data set as they are, if they can be read, and verify them."""
     description = get_description(name)
