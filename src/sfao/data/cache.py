@@ -104,7 +104,7 @@ def distrust_entry(entry: Path, folders: Sequence[Path]) -> None:
 
 
 def write_entry(entry: Path, arrays: Arrays) -> bool:
-    """Write an entry in the place of what is there, and tell whether it could be written."""
+    """Write an entry in the place of one that is not whole, and tell whether there is a whole one now."""
     staging = entry.with_name(f".{entry.name}-{uuid.uuid4().hex}")
     try:
         staging.mkdir(parents=True)
@@ -118,6 +118,8 @@ def write_entry(entry: Path, arrays: Arrays) -> bool:
             os.rename(staging, entry)
         return True
     except OSError:  # no place, or another process renamed its own in the meantime
+        with suppress(OSError):
+            return _is_whole(entry)
         return False
     finally:
         shutil.rmtree(staging, ignore_errors=True)
