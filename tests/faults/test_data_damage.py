@@ -189,6 +189,17 @@ def test_what_one_has_is_taken_and_never_passed_off_as_published(tmp_path):
     assert load_dataset("cifar10", tmp_path / "other").digest == second.digest  # the same images in another form
 
 
+def test_what_cannot_be_decoded_is_not_what_files_must_be_from_then_on(tmp_path):
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    path = tmp_path / CIFAR10.binary_folder / "data_batch_1.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match="must hold whole records"):
+        load_dataset("cifar10", tmp_path)
+    path.write_bytes(content)
+    assert len(load_dataset("cifar10", tmp_path).train_labels) == 20
+
+
 # Files that cannot be read now
 
 

@@ -61,8 +61,8 @@ def _load(source: Source) -> Dataset:
     seal = source.recall() or source.check()
     loaded = find_cached(name, seal.digest, source.folders)
     if loaded is None:
-        seal = source.check()  # all of them: what is remembered may be the times of folders alone
-        loaded = keep_cached(name, seal.digest, source.folders, source.read())
+        seal, arrays = source.read()  # all files are checked: what is remembered may be the times of folders alone
+        loaded = keep_cached(name, seal.digest, source.folders, arrays)
     return _make_dataset(source.description, loaded, published=seal.origin is Origin.PUBLISHED)
 
 

@@ -53,17 +53,18 @@ class Source:
         keep_proof(self.folders, self.seal_name, seal.digest, marks)
         return seal
 
-    def read(self) -> Arrays:
-        """Decode the files; a DataError says that they changed meanwhile."""
+    def read(self) -> tuple[Seal, Arrays]:
+        """Check the files and decode them; a DataError says that they changed meanwhile."""
         marks = take_marks(self.layout.marked)
+        seal = self.check()
         arrays = self.layout.read()
         if take_marks(self.layout.marked) != marks:
             raise DataError(f"{self.layout.folder}: must not change while it is read; try again once it is written")
-        return arrays
+        return seal, arrays
 
     def accept(self) -> Seal:
         """Seal the files as they are, if they can be read."""
-        self.read()
+        self.layout.read()
         return self.seal(Origin.ACCEPTED)
 
     def seal(self, origin: Origin) -> Seal:
@@ -113,6 +114,7 @@ class Source:
                 f"{self._find_unpublished(listing)}: must be the publisher's as other files of the folder are, "
                 f"got other bytes\n{self._how}"
             )
+        self.layout.read()  # what cannot be read is not sealed: it is to be put right
         return write_seal(self.folders, self.seal_name, listing, Origin.FIRST_USE)
 
     @property
