@@ -7,21 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from sfao.data import cache
-from sfao.data.formats.file_layout import FileLayout
+from sfao.data import cache, proofs
+from sfao.data.array_digests import digest_arrays
 from tests.data.publishers import assert_same, digits
 
 
 class Source:
-    """A layout that counts how often it is read."""
+    """Arrays that count how often they are read."""
 
-    def __init__(self, folder):
-        folder.mkdir(exist_ok=True)
-        self.file = folder / "digits"
-        self.file.write_bytes(b"as published")
+    def __init__(self):
         self.arrays = digits()
+        self.digest = "sha256:" + "0" * 64
         self.reads = 0
-        self.layout = FileLayout(folder, (self.file,), self.read)
 
     def read(self):
         self.reads += 1
@@ -29,8 +26,8 @@ class Source:
 
 
 @pytest.fixture
-def source(tmp_path):
-    return Source(tmp_path / "source")
+def source():
+    return Source()
 
 
 @pytest.fixture
@@ -39,13 +36,16 @@ def folders(tmp_path):
 
 
 def load(source, folders):
-    arrays = cache.load_cached("digits", source.layout, folders)
-    assert_same(arrays, source.arrays)
-    return arrays
+    found = cache.find_cached("digits", source.digest, folders)
+    if found is None:
+        found = cache.keep_cached("digits", source.digest, folders, source.read())
+    assert_same(found.arrays, source.arrays)
+    assert found.digest == digest_arrays(source.arrays)
+    return found.arrays
 
 
 def entry(folder):
-    (found,) = folder.iterdir()
+    (found,) = (path for path in folder.iterdir() if path.is_dir())
     return found
 
 
@@ -64,27 +64,28 @@ def test_writing_to_what_was_loaded_does_not_change_the_cache(source, folders):
     assert source.reads == 1
 
 
-@pytest.mark.parametrize("change", ["content", "time"])
-def test_a_changed_source_is_read_again(source, folders, change):
+def test_another_source_is_another_entry(source, folders):
     load(source, folders)
-    if change == "content":
-        status = source.file.stat()
-        source.file.write_bytes(b"another length")
-        os.utime(source.file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    else:
-        os.utime(source.file, ns=(1, 1))
+    source.digest = "sha256:" + "1" * 64
     source.arrays = digits(seed=1)
     load(source, folders)
     assert source.reads == 2
+    assert len(cache.list_entries("digits", folders)) == 2
 
 
-def test_another_folder_with_the_same_files_is_another_source(tmp_path, folders):
-    one, other = Source(tmp_path / "one"), Source(tmp_path / "other")
-    other.arrays = digits(seed=1)
-    os.utime(one.file, ns=(1, 1))
-    os.utime(other.file, ns=(1, 1))
-    load(one, folders)
-    load(other, folders)
+def test_untouched_files_are_read_once(source, folders, monkeypatch):
+    monkeypatch.setattr(proofs, "SETTLED_SECONDS", 0)
+    load(source, folders)
+    monkeypatch.setattr(cache, "check_entry", lambda entry: pytest.fail("read again"))
+    load(source, folders)
+    os.utime(entry(folders[0]) / "train_images.bin", ns=(1, 1))
+    with pytest.raises(pytest.fail.Exception, match="read again"):
+        load(source, folders)
+
+
+def test_files_that_have_just_been_written_are_read_again(source, folders):
+    load(source, folders)
+    assert not list(folders[0].glob("*.checked"))
 
 
 def truncate(path):
@@ -104,17 +105,19 @@ def flip_last_byte(path):
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
-        ("train_images.npy", truncate),
-        ("train_images.npy", overwrite),
-        ("test_images.npy", os.unlink),
-        ("test_labels.npy", truncate),
-        ("test_labels.npy", flip_last_byte),
+        ("train_images.bin", truncate),
+        ("train_images.bin", overwrite),
+        ("train_images.bin", flip_last_byte),
+        ("test_images.bin", os.unlink),
+        ("test_labels.bin", truncate),
+        ("test_labels.bin", flip_last_byte),
         ("checks.json", truncate),
         ("checks.json", overwrite),
         ("checks.json", os.unlink),
     ],
 )
-def test_a_damaged_entry_is_rebuilt(source, folders, file, damage):
+def test_a_damaged_entry_is_rebuilt(source, folders, file, damage, monkeypatch):
+    monkeypatch.setattr(proofs, "SETTLED_SECONDS", 0)
     load(source, folders)
     damage(entry(folders[0]) / file)
     load(source, folders)
@@ -141,11 +144,10 @@ def test_no_place_to_write_is_no_failure(source, folders):
 
 
 def test_a_full_disk_leaves_nothing_half_written(source, folders, monkeypatch):
-    def save_some(file, array):
-        file.write(b"some")
+    def refuse(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.np, "save", save_some)
+    monkeypatch.setattr(cache.os, "fsync", refuse)
     load(source, folders)
     assert [list(folder.iterdir()) for folder in folders] == [[], []]
 
@@ -156,5 +158,5 @@ def test_many_at_once_all_get_the_arrays(source, folders):
         thread.start()
     for thread in threads:
         thread.join()
-    assert_same(cache.read_entry(entry(folders[0])), source.arrays)
+    assert_same(cache.read_entry(entry(folders[0]), folders).arrays, source.arrays)
     assert not folders[1].exists()

@@ -113,6 +113,48 @@ def test_its_stream_is_made_from_its_entry():
 
 
 @pytest.mark.usefixtures("site")
+def test_a_subset_is_accepted_by_command_and_watched_from_then_on(tmp_path):
+    def verify(*arguments):
+        return CliRunner().invoke(app, ["data", "verify", *arguments])
+
+    def write(seed):
+        np.savez(path, **dict(random_arrays((1, 4, 4), 6, train=12, test=6, seed=seed).items()))
+
+    path = tmp_path / "data" / NAME / "letters.npz"
+    path.parent.mkdir(parents=True)
+    write(seed=0)
+    assert load_dataset(NAME).published is False
+    assert verify(NAME).exit_code == 1
+    assert verify("--accept").exit_code == 2
+    assert verify(NAME, "--accept").exit_code == 0
+    assert json.loads(verify(NAME, "--json").stdout)[0]["status"] == "accepted"
+    write(seed=1)
+    result = json.loads(verify(NAME, "--json").stdout)[0]
+    assert result["status"] == "differs"
+    assert result["detail"].startswith("must be as it was accepted on")
+    with pytest.raises(DataError, match=r"letters.npz: must be as it was accepted on .*, got other bytes\n.* --accept"):
+        load_dataset(NAME)
+    path.write_bytes(published())  # what is published needs nobody's consent
+    assert load_dataset(NAME).published is True
+
+
+@pytest.mark.usefixtures("site")
+def test_a_damaged_cache_fetches_nothing_and_is_made_again(site, tmp_path):
+    get_dataset(NAME)
+    load_dataset(NAME)
+    (array,) = (tmp_path / "data" / ".sfao-cache").glob("*/train_labels.bin")
+    array.write_bytes(bytes(array.stat().st_size))
+    requests = len(site.requests)
+    assert [str(result.status) for result in get_dataset(NAME)] == ["ok"]
+    assert len(site.requests) == requests
+    found = CliRunner().invoke(app, ["data", "verify", NAME])
+    assert found.exit_code == 1
+    assert "train_labels.bin: differs" in found.stderr
+    load_dataset(NAME)
+    assert CliRunner().invoke(app, ["data", "verify", NAME]).exit_code == 0
+
+
+@pytest.mark.usefixtures("site")
 def test_the_command_line_knows_it():
     def sfao(*arguments):
         return CliRunner().invoke(app, arguments)

@@ -5,7 +5,7 @@ import pytest
 
 from sfao.experiment.config import configure
 from sfao.experiment.execute import execute
-from sfao.experiment.record import RECORD, load_record
+from sfao.experiment.record import RECORD, is_same_data, load_record
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +74,22 @@ def test_a_record_deeper_than_can_be_read_is_damaged(folder, tmp_path):
     (deep / RECORD).write_text("[" * 100_000)
     with pytest.raises(ValueError, match="it is damaged"):
         load_record(deep)
+
+
+def test_the_same_data_are_those_of_one_digest_and_records_from_before_have_none():
+    here = {
+        "name": "mnist",
+        "train": 9,
+        "test": 3,
+        "complete": True,
+        "embedded": False,
+        "digest": "a",
+        "published": True,
+    }
+    before = {name: here[name] for name in ("name", "train", "test", "complete", "embedded")}
+    for same in (here, before, {**here, "published": False}):
+        assert is_same_data(here, same)
+        assert is_same_data(same, here)
+    for other in ({**here, "digest": "b"}, {**before, "train": 8}, {**here, "name": "x"}, {}):
+        assert not is_same_data(here, other)
+        assert not is_same_data(other, here)

@@ -15,6 +15,7 @@ from sfao.experiment.run import Run
 from sfao.methods import METHODS
 from sfao.models import MODELS, wide_resnet
 
+DIGITS = {"name": "mnist-5k", "test": 1000, "embedded": True, "digest": "a6bbd5113f469d9a", "published": True}
 FAST = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}
 
 
@@ -36,7 +37,7 @@ def test_what_a_run_leaves(tmp_path, digits):
     assert record.accuracy_matrix[0][0] > 0.8
     assert record.metrics["average_accuracy"] == pytest.approx(sum(record.accuracy_matrix[1]) / 2)
     assert record.steps == 2 * 3 * 50  # two tasks of five classes, 400 images each
-    assert record.data == {"name": "mnist-5k", "train": 4000, "test": 1000, "complete": True, "embedded": True}
+    assert record.data == {**DIGITS, "train": 4000, "complete": True}
     lines = [json.loads(line) for line in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(20, 301, 20))
 
@@ -266,7 +267,7 @@ def test_tasks_in_another_order_are_told_by_number_and_name(tmp_path):
 def test_a_slice_is_learnt_from_and_recorded(tmp_path):
     record = execute(config(fraction=0.1), tmp_path / "run")
     assert record.steps == 2 * 5  # two tasks of five classes, 40 images each
-    assert record.data == {"name": "mnist-5k", "train": 400, "test": 1000, "complete": False, "embedded": True}
+    assert record.data == {**DIGITS, "train": 400, "complete": False}
     assert record.config["fraction"] == 0.1
 
 

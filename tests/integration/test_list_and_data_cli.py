@@ -62,7 +62,7 @@ def test_data_verify_is_0_for_what_is_published_and_1_for_what_is_missing(sfao):
     missing = sfao("data", "verify", "mnist", "--json")
     assert missing.exit_code == 1
     assert {row["status"] for row in json.loads(missing.stdout)} == {"missing"}
-    assert "4 of 4 files are not as published" in missing.stderr
+    assert "4 of 4 files are not as they must be" in missing.stderr
     assert sfao("data", "verify", "mnist", "--quiet").stdout == ""
 
 

@@ -89,15 +89,38 @@ def test_without_a_baseline_there_is_no_test():
         {"data": PART},
         {"data": {**EMBEDDED, "complete": False}},
         {"data": {**EMBEDDED, "embedded": False}},
+        {"data": {**EMBEDDED, "digest": "b" * 16}},
         {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "tasks": 2}},
         {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "evaluate": "validation"}},
         {"config": {"method": "sgd", "seed": 1, "lr": 0.1, "model": {"name": "mlp"}, "fraction": 0.1}},
     ],
 )
 def test_what_must_not_be_compared_is_never_averaged(other):
-    compared = compare_records([record("sgd", 0, 0.2), record("sgd", 1, 0.8, **other)])
+    here = {**EMBEDDED, "digest": "a" * 16}
+    compared = compare_records([record("sgd", 0, 0.2, data=here), record("sgd", 1, 0.8, **{"data": here, **other})])
     assert [group.rows[0].accuracy.mean for group in compared.groups] == [0.2, 0.8]
     assert compared.notice.startswith("Results of different benchmarks, scenarios or data are shown apart")
+
+
+def test_groups_that_differ_in_the_values_of_their_data_alone_name_them():
+    compared = compare_records(
+        record("sgd", seed, data={**FULL, "digest": letter * 16}) for seed, letter in enumerate("ab")
+    )
+    assert [group.title.rpartition(", ")[2] for group in compared.groups] == ["data " + letter * 16 for letter in "ab"]
+
+
+def test_records_from_before_there_were_digests_go_with_the_others():
+    new = {**FULL, "digest": "a" * 16, "published": True}
+    group = only_group([record("sgd", 0, data=FULL), record("sgd", 1, data=new)])
+    assert "images of mnist" in group.title
+    assert group.caveat == ""
+
+
+def test_files_that_are_not_the_publishers_are_named():
+    own = {**FULL, "digest": "a" * 16, "published": False}
+    assert only_group([record("sgd", 0, data=own)]).caveat == (
+        "On files of mnist that are not known to be the publisher's."
+    )
 
 
 def test_one_group_needs_no_notice():

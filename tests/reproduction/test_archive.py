@@ -79,6 +79,16 @@ def test_nothing_is_collected_unless_all_can_be(tmp_path, fault):
     assert read_lines(file) == [record(SGD, 0)]
 
 
+def test_runs_on_other_values_are_not_collected(tmp_path):
+    for seed, digest in enumerate("ab"):
+        leave(tmp_path / "runs", SGD, seed, data={"digest": digest})
+    with pytest.raises(
+        FolderError, match="the same data, but some are on images of the digest a and some on those of b"
+    ):
+        collect(tmp_path / "runs", tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
 def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(FolderError, match="`collect` must be a folder that holds finished runs"):
         collect(tmp_path, tmp_path / "records")

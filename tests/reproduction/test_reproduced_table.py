@@ -159,6 +159,12 @@ def test_records_of_different_data_in_one_table_are_refused(row):
         table1(records)
 
 
+def test_records_of_other_values_in_one_table_are_refused():
+    records = [record(TABLE1["SGD"], seed, data={"digest": digest}) for seed, digest in enumerate("ab")]
+    with pytest.raises(FolderError, match=r"table1 must be of one data set, but .* of the digest a and some .* of b"):
+        table1(records)
+
+
 def test_records_of_fewer_tasks_than_the_table_has_are_refused():
     with pytest.raises(FolderError, match="table1 must be of runs of 5 tasks, but sgd seed 0 has 2"):
         table1([record(TABLE1["SGD"], 0, tasks=2)])

@@ -51,6 +51,8 @@ def _format_count(published: int, here: int | None) -> str:
 def _format_place(entry: dict[str, Any]) -> str:
     if entry["where"] is None:
         return f"not here: sfao data get {entry['name']}"
+    if entry["unreadable"]:
+        return f"{entry['where']} (could not be read: {entry['unreadable']})"
     return f"{entry['where']}{' (damaged: sfao data verify)' * (entry['train_here'] is None)}"
 
 
@@ -80,26 +82,34 @@ def get(
 @data.command()
 def verify(
     name: Annotated[str | None, typer.Argument(help="Which dataset.", show_default="all that are here")] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Take the files as they are: a subset, or data of your own.")
+    ] = False,
     data_root: Root = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Check files against what was published; exit code 1 when one is missing, partial or differs."""
+    """Check files against what was published, and the cache; exit code 1 when one is missing, partial or differs."""
     with spoken_errors(debug):
         from sfao.data.fetching.listing import list_datasets
-        from sfao.data.fetching.verify import verify_dataset
-        from sfao.data.file_check import Status
+        from sfao.data.fetching.verify import GOOD, accept_dataset, verify_dataset
+        from sfao.experiment.errors import ConfigError
 
         if name is not None:
             _check_name(name)
+        elif accept:
+            raise ConfigError("`--accept` must be of one data set, got no name: sfao data verify NAME --accept")
         names = [name] if name else [entry.name for entry in list_datasets(data_root) if entry.where]
-        results = [result for each in names for result in verify_dataset(each, data_root)]
+        check = accept_dataset if accept else verify_dataset
+        results = [result for each in names for result in check(each, data_root)]
     _print_results(results, quiet, as_json)
-    wrong = [result for result in results if result.status is not Status.OK]
+    wrong = [result for result in results if result.status not in GOOD]
     if wrong:
         first = wrong[0]
-        raise fail(f"{len(wrong)} of {len(results)} files are not as published; {first.path} is {first.status}", FAILED)
+        raise fail(
+            f"{len(wrong)} of {len(results)} files are not as they must be; {first.path}: {first.status}", FAILED
+        )
 
 
 def _check_name(name: str) -> None:
@@ -119,7 +129,7 @@ def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> N
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red"}
+    styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red", "accepted": "yellow"}
     files = table("status", "file", "detail")
     for row in rows:
         files.add_row(f"[{styles[row['status']]}]{row['status']}[/]", row["path"], row["detail"])

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.data.cache import load_cached
+from sfao.data.cache import Loaded, find_cached, keep_cached
 from sfao.data.description import DatasetDescription
-from sfao.data.errors import DataError
-from sfao.data.formats.file_layout import Arrays
-from sfao.data.root import list_cache_folders, resolve_root
+from sfao.data.errors import name_read_errors
+from sfao.data.root import resolve_root
+from sfao.data.seal import Origin
 from sfao.data.sets import get_description
+from sfao.data.source import Source
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,10 @@ class Dataset:
     complete: bool
     #: Part of an installed package: real images, but few, and never to be passed off as the full set.
     embedded: bool
-    #: Tells data of one's own from others of the same name and size; empty for published data.
+    #: Equal where all values are: tells these data from others of the same name and size.
     digest: str = ""
+    #: True when every file is known to be the publisher's; None for data that nobody published under this name.
+    published: bool | None = None
 
 
 def load_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> Dataset:
@@ -44,16 +47,27 @@ def load_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> 
     """
     description = get_description(name)
     root = resolve_root(data_root)
-    layout = description.find_layout(root)
-    try:
-        # Embedded files are small and read quickly: they leave nothing in the data root.
-        arrays = layout.read() if description.embedded else load_cached(name, layout, list_cache_folders(root))
-    except OSError as error:
-        raise DataError(f"{error.filename or layout.folder}: could not be read ({error.strerror or error})") from error
-    return _make_dataset(description, arrays)
+    with name_read_errors(root):
+        layout = description.find_layout(root)
+    with name_read_errors(layout.folder):
+        if description.embedded:  # small files, read quickly, which leave nothing in the data root
+            return _make_dataset(description, Loaded(layout.read(), description.digest), published=True)
+        return _load(Source(description, layout, root))
 
 
-def _make_dataset(description: DatasetDescription, arrays: Arrays) -> Dataset:
+def _load(source: Source) -> Dataset:
+    """Return the data from the cache if it has what was read from these very files, else from them."""
+    name = source.description.name
+    seal = source.recall() or source.check()
+    loaded = find_cached(name, seal.digest, source.folders)
+    if loaded is None:
+        seal, arrays = source.read()  # all files are checked: what is remembered may be the times of folders alone
+        loaded = keep_cached(name, seal.digest, source.folders, arrays)
+    return _make_dataset(source.description, loaded, published=seal.origin is Origin.PUBLISHED)
+
+
+def _make_dataset(description: DatasetDescription, loaded: Loaded, *, published: bool) -> Dataset:
+    arrays = loaded.arrays
     return Dataset(
         name=description.name,
         **{key: torch.from_numpy(array) for key, array in arrays.items()},
@@ -62,5 +76,6 @@ def _make_dataset(description: DatasetDescription, arrays: Arrays) -> Dataset:
         std=description.std,
         complete=description.is_complete(len(arrays.train_labels), len(arrays.test_labels)),
         embedded=description.embedded,
-        digest="",
+        digest=loaded.digest,
+        published=published,
     )

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfao.data.errors import MissingData
-from sfao.data.file_check import FileResult
+from sfao.data.file_check import DigestCheck, FileResult
 from sfao.data.formats.file_layout import FileLayout
-from sfao.data.publication import Publication
+from sfao.data.publication import KnownFile, Publication
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,18 @@ class DatasetDescription:
     verify: Callable[[FileLayout], list[FileResult]]
     #: None for a data set that is embedded in an installed package.
     publication: Publication | None = None
+    #: Of the arrays of an embedded data set, which its reader refuses to give with another.
+    digest: str = ""
 
     @property
     def embedded(self) -> bool:
         """True for real images inside an installed package: few, and never to be passed off as the full set."""
         return self.publication is None
+
+    @property
+    def known_files(self) -> Sequence[KnownFile]:
+        """The files whose published digests are known; none where only an archive's is."""
+        return self.verify.files if isinstance(self.verify, DigestCheck) else ()
 
     def is_complete(self, train: int, test: int) -> bool:
         """Tell whether these are at least as many training and test images as were published."""

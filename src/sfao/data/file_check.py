@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sfao.data.digests import compute_digest
 from sfao.data.errors import DataError
-from sfao.data.formats.file_layout import FileLayout
+from sfao.data.formats.file_layout import FileLayout, is_there
 from sfao.data.publication import KnownFile
 
 
@@ -19,6 +19,8 @@ class Status(StrEnum):
     #: Readable, with fewer images than published: a subset for development.
     PARTIAL = "partial"
     DIFFERS = "differs"
+    #: Not the publisher's, and as it was when somebody accepted it.
+    ACCEPTED = "accepted"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class DigestCheck:
         return [self._check(path, known[path.name]) for path in layout.files]
 
     def _check(self, path: Path, known: KnownFile) -> FileResult:
-        if not path.is_file():
+        if not is_there(path):
             return FileResult(path, Status.MISSING, f"{known.size} bytes")
         found = compute_digest(path, like=known.digest)
         if found == known.digest:

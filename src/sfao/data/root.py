@@ -5,6 +5,8 @@ from pathlib import Path
 
 import platformdirs
 
+from sfao.data.digests import digest_text
+
 #: The environment variable that names the data root.
 VARIABLE = "SFAO_DATA"
 
@@ -22,4 +24,4 @@ def get_user_cache() -> Path:
 
 def list_cache_folders(root: Path) -> list[Path]:
     """List the folders for cached arrays, the best first: next to the data, else in the user's cache folder."""
-    return [root / ".sfao-cache", get_user_cache() / "arrays"]
+    return [root / ".sfao-cache", get_user_cache() / "arrays" / digest_text(str(root.resolve()))[7:23]]

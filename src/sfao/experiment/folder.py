@@ -12,7 +12,7 @@ from sfao.experiment.checkpoint import LATEST, PREVIOUS
 from sfao.experiment.config import RunConfig, complete_settings, read_yaml
 from sfao.experiment.errors import FolderError, reraise_as
 from sfao.experiment.files import write_text
-from sfao.experiment.record import RECORD, Record, load_record
+from sfao.experiment.record import RECORD, Record, is_same_data, load_record
 
 CONFIG, LOCK = "config.yaml", ".lock"
 
@@ -93,7 +93,7 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
 
 def check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to resume a run on other data, and to reuse results on other data."""
-    if held != wanted:
+    if not is_same_data(held, wanted):
         other = held.get("digest") != wanted.get("digest")
         raise FolderError(
             f"`out` must be new or hold a run on the same data, but {folder} holds one on {held.get('train')} training "

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import inf, isclose, nan
@@ -72,6 +73,8 @@ class Record:
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 #: Required fields of `data`, where it is not empty.
 _DATA = {"name": str, "train": int, "test": int, "complete": bool}
+#: Fields of `data` that only newer records have.
+_NEWER_DATA = {"digest": str, "published": bool}
 #: Required fields of every rollback.
 _ROLLBACK = {"task": int, "step": int, "from": int, "to": int, "reason": str, "values": dict, "tightened": str}
 #: Counts and times.
@@ -107,11 +110,16 @@ def _make_error(where: object, why: object) -> ValueError:
     return ValueError(f"{where} must be the record of a run, but it is damaged: {why}")
 
 
+def _list_data_fields(data: Mapping[str, Any]) -> list[tuple[str, type]]:
+    newer = [(name, kind) for name, kind in _NEWER_DATA.items() if name in data]
+    return [*_DATA.items(), *newer] if data else []
+
+
 def _check(record: Record) -> None:
     """Check the rules that types alone do not express."""
     if record.status not in STATUSES:
         raise ValueError(f"`status` must be one of {', '.join(STATUSES)}, got {record.status!r}")
-    for name, kind in _DATA.items() if record.data else ():
+    for name, kind in _list_data_fields(record.data):
         if not isinstance(record.data.get(name), kind):
             raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {record.data.get(name)!r}")
     if record.finished and datetime.fromisoformat(record.finished).tzinfo is None:
@@ -172,7 +180,19 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
         "complete": dataset.complete,
         "embedded": dataset.embedded,
         **({"digest": dataset.digest} if dataset.digest else {}),
+        **({} if dataset.published is None else {"published": dataset.published}),
     }
+
+
+def is_same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two descriptions may be of the same data; records from before have no digest of published ones."""
+    named = all(one.get(key) == other.get(key) for key in ("name", "train", "test", "complete", "embedded"))
+    return named and (one.get("digest") or other.get("digest")) == (other.get("digest") or one.get("digest"))
+
+
+def list_digests(records: Iterable[Record]) -> list[str]:
+    """Return the digests of the data of records, each once; records from before have none."""
+    return list(dict.fromkeys(record.data["digest"] for record in records if record.data.get("digest")))
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sfao.experiment.errors import ConfigError
-from sfao.experiment.record import describe_dataset
+from sfao.experiment.record import describe_dataset, is_same_data
 from sfao.experiment.worker import Job
 from sfao.launchers.ray_cluster import Node, import_ray
 from sfao.launchers.ray_task import NodeReport, Terms, inspect_node, list_versions, make_absolute
@@ -89,7 +89,7 @@ def _check_report(node: Node, report: NodeReport, data: dict[str, dict[str, Any]
             "the modules and the data of a run must be on every node as they are here, or in a shared folder"
         )
     for name, ours in data.items():
-        if report.data[name] != ours:
+        if not is_same_data(report.data[name], ours):
             raise ConfigError(
                 f"node {node.name} must have the data of {name} as this machine has them, {ours}, got "
                 f"{report.data[name]}; copy them there, or let --data-root name a shared folder"

@@ -8,6 +8,7 @@ from typing import Any
 from sfao.experiment.config import complete_settings
 from sfao.experiment.record import Record
 from sfao.experiment.statistics import PairedTest, Spread, paired_test, spread
+from sfao.reports.comparable import group_records, make_caveat, name_groups
 
 #: The method that is compared with the baselines, and the bound: it stores all data and is not ranked.
 OURS, BOUND = "sfao", "joint"
@@ -88,30 +89,11 @@ class Comparison:
 
 def compare_records(records: Iterable[Record]) -> Comparison:
     """Return groups and rows in the order in which their first records come."""
-    return Comparison([_group(members) for members in group_records(records)])
+    groups = group_records(records)
+    return Comparison([_group(members, title) for members, title in zip(groups, name_groups(groups), strict=True)])
 
 
-def group_records(records: Iterable[Record]) -> list[list[Record]]:
-    """Return the records of each group, in the order of the groups."""
-    groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(_group_key(record), []).append(record)
-    return list(groups.values())
-
-
-def _group_key(record: Record) -> tuple[object, ...]:
-    """Return a key that is equal for records whose numbers may be averaged or ranked together."""
-    data, config = record.data, record.config
-    what = (record.benchmark, record.scenario, *map(config.get, ("tasks", "evaluate", "validation")), _fraction(record))
-    return what + tuple(data.get(name) for name in ("name", "train", "test", "complete", "embedded", "digest"))
-
-
-def _fraction(record: Record) -> float:
-    fraction: float = record.config.get("fraction", 1.0)
-    return fraction
-
-
-def _group(records: list[Record]) -> Group:
+def _group(records: list[Record], title: str) -> Group:
     named = split_into_rows(records)
     done = {name: [record for record in own if record.status == "done"] for name, own in named.items()}
     accuracies = {name: _by_seed(own, "average_accuracy") for name, own in done.items() if own}
@@ -119,8 +101,8 @@ def _group(records: list[Record]) -> Group:
     # One lucky seed of a method that failed on the others is no rival while there is one that did not fail.
     baseline = choose_baseline(whole) or choose_baseline(accuracies)
     return Group(
-        title=_title(records[0]),
-        caveat=_caveat(records[0]),
+        title=title,
+        caveat=make_caveat(records[0]),
         rows=sorted((_row(name, own, done, baseline) for name, own in named.items()), key=lambda row: row.is_bound),
         baseline=baseline,
         warnings=_warnings(named),
@@ -258,29 +240,3 @@ def _values(methods: dict[str, list[str]]) -> str:
     if len(methods) > MOST_VALUES:
         return f"{len(methods)} values"
     return ", ".join(f"{value} ({', '.join(names)})" for value, names in methods.items())
-
-
-def _title(record: Record) -> str:
-    data = record.data
-    parts = [f"{record.benchmark}, {record.scenario} scenario"]
-    if record.config.get("tasks") is not None:
-        parts.append(f"{record.config['tasks']} tasks")
-    if data:
-        examples = "examples" if data.get("digest") else "images"  # what one's own data are is not known
-        parts.append(f"{data['train']:,} training {examples} of {data['name']}")
-    if record.config.get("evaluate") == "validation":
-        parts.append("measured on validation images")
-    return ", ".join(parts)
-
-
-def _caveat(record: Record) -> str:
-    data = record.data
-    if _fraction(record) < 1:
-        which = f"{data['name']}, {data['train']:,} training images" if data else "the data"
-        return f"On a slice of {which}: not results on all of it."
-    if data.get("embedded"):
-        images = data["train"] + data["test"]
-        return f"On the {images:,} embedded digits: not to be read next to results on the full set."
-    if data and not data.get("complete", True):
-        return f"On a part of {data['name']}, {data['train']:,} training images: not results on all of it."
-    return ""

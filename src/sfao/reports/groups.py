@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfao.reports.comparison import Group, compare_records, group_records, split_into_rows
+from sfao.reports.comparable import group_records
+from sfao.reports.comparison import Group, compare_records, split_into_rows
 from sfao.reports.errors import ReportError
 from sfao.reports.runs import LoadedRun
 

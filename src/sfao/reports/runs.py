@@ -14,7 +14,8 @@ from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
 from sfao.methods import METHODS
-from sfao.reports.comparison import BOUND, group_records
+from sfao.reports.comparable import group_records
+from sfao.reports.comparison import BOUND
 from sfao.reports.errors import ReportError
 
 #: What is counted of every layer.

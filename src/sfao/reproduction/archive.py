@@ -10,7 +10,7 @@ from sfao.experiment.config import make_config
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.experiment.folder import finished_record
-from sfao.experiment.record import RECORD, Record, read_record
+from sfao.experiment.record import RECORD, Record, list_digests, read_record
 from sfao.reproduction.protocol import Series
 
 #: Settings that do not make a run another one: its seed, and where it was done.
@@ -128,8 +128,15 @@ def collect(runs: Path, records: Path) -> list[Path]:
 
 def _check_same_data(file: Path, records: Iterable[Record]) -> None:
     """Check that the records of a file, which fill one table, are on the same data."""
+    records = list(records)
     kinds = dict.fromkeys(f"{record.data['train']:,} training and {record.data['test']:,} test" for record in records)
     if len(kinds) > 1:
         raise FolderError(
             f"{file} must be of runs on the same data, but some are on {' and some on '.join(kinds)} images"
+        )
+    digests = list_digests(records)
+    if len(digests) > 1:
+        raise FolderError(
+            f"{file} must be of runs on the same data, but some are on images of the digest {digests[0]} and some on "
+            f"those of {digests[1]}"
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from sfao.experiment.errors import FolderError
-from sfao.experiment.record import Record
+from sfao.experiment.record import Record, list_digests
 from sfao.metrics import average_forgetting, average_forgetting_released
 from sfao.reproduction.archive import Archive
 from sfao.reproduction.cells import Cell, compare_with_paper, make_cell
@@ -234,6 +234,14 @@ def _check_same_data(number: int, found: dict[Series, list[Record]]) -> None:
             raise FolderError(
                 f"table{number} must be of one data set, but of {benchmark} {first} is on {one} and {second} on {other}"
             )
+    for benchmark in seen:
+        of_benchmark = (record for series, own in found.items() if series.benchmark == benchmark for record in own)
+        digests = list_digests(of_benchmark)
+        if len(digests) > 1:
+            raise FolderError(
+                f"table{number} must be of one data set, but of {benchmark} some runs are on images of the digest "
+                f"{digests[0]} and some on those of {digests[1]}"
+            )
 
 
 def _check_tasks(number: int, tasks: int, found: dict[Series, list[Record]]) -> None:
@@ -258,6 +266,8 @@ def _caveat(record: Record) -> str:
         return f"On a slice of {data['name']}, {data['train']:,} training images: not results on all of it."
     if not data["complete"]:
         return f"On a part of {data['name']}, {data['train']:,} training images: not results on all of it."
+    if data.get("published") is False:
+        return f"On files of {data['name']} that are not known to be the publisher's."
     return ""
 
 

@@ -11,7 +11,7 @@ from sfao.data.sets import get_description
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.folder import CONFIG, check_folder, finished_record
-from sfao.experiment.record import Record, describe_dataset
+from sfao.experiment.record import Record, describe_dataset, is_same_data
 from sfao.experiment.worker import Job
 from sfao.reproduction.protocol import Series
 from sfao.streams.slicing import slice_dataset
@@ -98,8 +98,9 @@ def _check_data(records: Sequence[Record], dataset: str, fraction: float, data_r
         return
     here = describe_dataset(slice_dataset(load_dataset(dataset, data_root), fraction))
     for record in records:
-        if record.data != here:
+        if not is_same_data(record.data, here):
+            other = " with other values" if record.data.get("digest", here["digest"]) != here["digest"] else ""
             raise FolderError(
                 f"`out` must hold runs on the same data, but {record.method} seed {record.seed} on {record.benchmark} "
-                f"had {record.data['train']:,} training images of {dataset}, and here are {here['train']:,}"
+                f"had {record.data['train']:,} training images of {dataset}, and here are {here['train']:,}{other}"
             )

@@ -32,7 +32,7 @@ ARCHIVE = tgz({f"cifar-10-batches-bin/{name}": content for name, content in smal
 def contents(folder):
     """Every file that a user would see."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: content for name, content in files.items() if not name.endswith(".lock")}
+    return {name: content for name, content in files.items() if not name.endswith((".lock", ".seal", ".files"))}
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ LABELS = idx_labels(digits().train_labels)
         ("train-images-idx3-ubyte", b"", "header of 16 bytes, got 0 bytes"),
         ("train-images-idx3-ubyte", LABELS, "magic number 0x00000803, got 0x00000801"),
         ("train-images-idx3-ubyte", IMAGES[:-1], "15680 bytes its header promises, got 15679"),
-        ("train-images-idx3-ubyte", IMAGES + b"\0", "15680 bytes its header promises, got 15681"),
+        ("train-images-idx3-ubyte", IMAGES + b"\0", "15680 bytes its header promises, got more"),
         ("train-images-idx3-ubyte", IMAGES[:12] + b"\0\0\0\x1d" + bytes(20 * 28 * 29), "28 x 28, got 28 x 29"),
         ("train-images-idx3-ubyte.gz", gzip.compress(IMAGES, mtime=0)[:-40], "whole gzip file"),
         ("train-images-idx3-ubyte.gz", b"<html>moved</html>", "whole gzip file"),

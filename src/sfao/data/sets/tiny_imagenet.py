@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
 from sfao.data.description import DatasetDescription
 from sfao.data.errors import DataError
 from sfao.data.file_check import FileResult, Status
-from sfao.data.formats.file_layout import Arrays, Counts, FileLayout, Images
+from sfao.data.formats.bounded import read_bounded
+from sfao.data.formats.file_layout import Arrays, Counts, FileLayout, Images, is_there
+from sfao.data.formats.pictures import open_picture
 from sfao.data.publication import Download, KnownFile, Publication
 
 CLASSES = 200
@@ -22,13 +23,15 @@ TRAIN_PER_CLASS = 500
 VALIDATION = 10000
 FOLDER = "tiny-imagenet-200"
 SIDE = 64
+#: Of a table: that of the validation images has some 40 for each.
+MOST_LETTERS = 1 << 22
 
 ARCHIVE = KnownFile(
     "tiny-imagenet-200.zip",
     248100043,
     "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
 )
-MIRRORS = ("https://cs231n.stanford.edu/", "http://cs231n.stanford.edu/")
+MIRRORS = ("https://cs231n.stanford.edu/",)
 
 #: Files and their labels.
 Listing = list[tuple[Path, int]]
@@ -42,13 +45,34 @@ def list_layouts(root: Path) -> list[FileLayout]:
     folder = root / FOLDER
     files = (folder / "wnids.txt", folder / "val" / "val_annotations.txt", folder / "val" / "images", folder / "train")
     classes = tuple(sorted(folder.glob("train/*/images")))
-    return [FileLayout(folder, files, lambda: read(folder), watched=classes, count=lambda: count(folder, classes))]
+    return [
+        FileLayout(
+            folder,
+            files,
+            lambda: read(folder),
+            watched=classes,
+            count=lambda: count(folder, classes),
+            list_contents=lambda: list_contents(folder),
+        )
+    ]
+
+
+def list_contents(folder: Path) -> list[Path]:
+    """List the tables and all files beside the images."""
+    tables = [folder / "wnids.txt", folder / "val" / "val_annotations.txt"]
+    classes = [path / "images" for path in list_folder(folder / "train")]
+    return [*tables, *(path for images in (folder / "val" / "images", *classes) for path in list_folder(images))]
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """List what is in a folder; one that cannot be read is an OSError, where a glob would be empty."""
+    return [folder / name for name in sorted(os.listdir(folder))]
 
 
 def count(folder: Path, classes: tuple[Path, ...]) -> Counts:
     """Count the images by the names of the files."""
     train = sum(name.endswith(".JPEG") for images in classes for name in os.listdir(images))
-    return train, len((folder / "val" / "val_annotations.txt").read_text().splitlines())
+    return train, len(read_table(folder / "val" / "val_annotations.txt").splitlines())
 
 
 def read(folder: Path) -> Arrays:
@@ -63,9 +87,17 @@ def read(folder: Path) -> Arrays:
     )
 
 
+def read_table(path: Path) -> str:
+    """Read a table of names."""
+    try:
+        return read_bounded(path, MOST_LETTERS).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: must be text, got other bytes ({error})") from error
+
+
 def read_class_numbers(path: Path) -> dict[str, int]:
     """Read the number of each class."""
-    wnids = path.read_text().split()
+    wnids = read_table(path).split()
     if len(wnids) != CLASSES or len(set(wnids)) != CLASSES:
         raise DataError(f"{path}: must name {CLASSES} different classes, got {len(set(wnids))} in {len(wnids)} lines")
     return {wnid: number for number, wnid in enumerate(wnids)}
@@ -75,18 +107,22 @@ def list_train(folder: Path, numbers: dict[str, int]) -> Listing:
     """List the training images, class by class."""
     listing: Listing = []
     for wnid, number in numbers.items():
-        files = sorted((folder / "train" / wnid / "images").glob("*.JPEG"))
+        files = _list_jpegs(folder / "train" / wnid / "images")
         if not files:
             raise DataError(f"{folder / 'train' / wnid / 'images'}: must hold JPEG files of class {wnid}, got none")
         listing += [(file, number) for file in files]
     return listing
 
 
+def _list_jpegs(folder: Path) -> list[Path]:
+    return [path for path in list_folder(folder) if path.suffix == ".JPEG"] if is_there(folder) else []
+
+
 def list_validation(folder: Path, numbers: dict[str, int]) -> Listing:
     """List the validation images in the order of the table."""
     table = folder / "val" / "val_annotations.txt"
     listing: Listing = []
-    for line_number, line in enumerate(table.read_text().splitlines(), start=1):
+    for line_number, line in enumerate(read_table(table).splitlines(), start=1):
         name, _, rest = line.partition("\t")
         wnid = rest.partition("\t")[0]
         # A name is a name: a path in it would lead out of the folder.
@@ -116,14 +152,10 @@ def _decode_all(paths: list[Path]) -> Images:
 def decode(path: Path) -> Images:
     """Return one image as (3, 64, 64) bytes; the few grey ones become colour."""
     try:
-        with Image.open(path, formats=["JPEG"]) as image:
-            if image.size != (SIDE, SIDE):
-                raise DataError(f"{path}: must be {SIDE} x {SIDE} pixels, got {image.width} x {image.height}")
+        with open_picture(path, "JPEG", SIDE, range(SIDE, SIDE + 1)) as image:
             return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
     except FileNotFoundError:
         raise DataError(f"{path}: must be there, as val_annotations.txt names it, got no such file") from None
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise DataError(f"{path}: must be a whole JPEG file, got a truncated or damaged one ({error})") from error
 
 
 def verify(layout: FileLayout) -> list[FileResult]:
@@ -155,10 +187,9 @@ def _check_count(folder: Path, files: list[Path], published: int) -> FileResult:
 
 
 def _looks_like_jpeg(path: Path) -> bool:
-    try:
-        content = path.read_bytes()
-    except OSError:
+    if not is_there(path):
         return False
+    content = path.read_bytes()
     return content.startswith(b"\xff\xd8") and content.rstrip(b"\0").endswith(b"\xff\xd9")
 
 

@@ -135,6 +135,8 @@ def _data(record: Record) -> str:
     if not data:
         return "not told by the records"
     kind = "embedded digits" if data.get("embedded") else "complete" if data.get("complete", True) else "a part of it"
+    if data.get("published") is False:
+        kind += ", not known to be the publisher's files"
     return f"{data['name']} ({kind}): {data['train']:,} images to train, {data['test']:,} to test"
 
 

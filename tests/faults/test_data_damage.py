@@ -1,0 +1,316 @@
+"""Damage to the files of data sets and of their cache: the right numbers or a refusal, and `data verify` finds it."""
+
+import os
+import random
+import resource
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfao.data import cache, proofs, root
+from sfao.data.dataset import load_dataset
+from sfao.data.errors import DataError, MissingData, UnreadableData
+from sfao.data.fetching.verify import GOOD, accept_dataset, verify_dataset
+from sfao.data.sets import DATASETS
+from sfao.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.data.sets.cifar100 import FORMAT as CIFAR100
+from tests.data.fetching.published import publish_mnist, small_mnist
+from tests.data.publishers import pictures, write_cifar_binary, write_cifar_python, write_tiny_imagenet
+from tests.faults.tally import in_soak
+
+#: Longer than a tick of the clocks of file systems.
+SETTLED_SECONDS = 0.02
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+def write_published_mnist(folder, packed):
+    (folder / "MNIST" / "raw").mkdir(parents=True)
+    for name, content in small_mnist()[0 if packed else 1].items():
+        (folder / "MNIST" / "raw" / name).write_bytes(content)
+
+
+#: {what it is: (name of the data set, what writes it)}
+DATA = {
+    "published idx files": ("mnist", lambda folder: write_published_mnist(folder, packed=False)),
+    "published packed files": ("mnist", lambda folder: write_published_mnist(folder, packed=True)),
+    "a subset in binary": ("cifar10", lambda folder: write_cifar_binary(folder, CIFAR10, pictures(CIFAR10))),
+    "a subset in pickles": ("cifar100", lambda folder: write_cifar_python(folder, CIFAR100, pictures(CIFAR100))),
+    "a subset in JPEG files": ("tiny-imagenet", lambda folder: write_tiny_imagenet(folder, validation=3)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path, monkeypatch):
+    """Published files of this test, a cache folder that is not the user's, and proofs of files however new."""
+    monkeypatch.setattr(root, "get_user_cache", lambda: tmp_path / "user")
+    monkeypatch.setattr(proofs, "SETTLED_SECONDS", SETTLED_SECONDS)
+    publish_mnist(monkeypatch, [])
+
+
+def values(dataset):
+    return [getattr(dataset, name).numpy().copy() for name in ARRAYS]
+
+
+def list_files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def take_contents(folder):
+    return {path: path.read_bytes() for path in list_files(folder)}
+
+
+def put_back(folder, contents):
+    for path in list_files(folder):
+        if path not in contents:
+            path.unlink()
+    for path, content in contents.items():
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def flip(path, dice):
+    content = bytearray(path.read_bytes())
+    content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    path.write_bytes(content)
+
+
+def flip_and_hide(path, dice):
+    status = path.stat()
+    flip(path, dice)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def zero_half(path, dice):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+
+
+def cut(path, dice):
+    os.truncate(path, dice.randrange(path.stat().st_size))
+
+
+def shift_all(path, dice):
+    path.write_bytes((np.frombuffer(path.read_bytes(), np.uint8) + 1).tobytes())
+
+
+DAMAGES = {
+    "a flipped bit": flip,
+    "a flipped bit, the time of the file put back": flip_and_hide,
+    "half of a file zeroed": zero_half,
+    "a file cut short": cut,
+    "all bytes one more": shift_all,
+}
+
+
+def check_loading(name, folder, expected):
+    """The right values or a refusal of one or two lines; never other values."""
+    try:
+        found = load_dataset(name, folder)
+    except DataError as error:
+        lines = str(error).splitlines()
+    else:
+        assert all(np.array_equal(*pair) for pair in zip(values(found), expected, strict=True)), "other numbers"
+        lines = []
+    assert len(lines) <= 2, f"{len(lines)} lines"
+
+
+def check_verifying(name, folder):
+    assert any(result.status not in GOOD for result in verify_dataset(name, folder)), "it was not found"
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_damage_gives_no_wrong_number_and_is_found(attack, tmp_path, kind):
+    name, write = DATA[kind]
+    folder = tmp_path / "data"
+    write(folder)
+    expected = values(load_dataset(name, folder))
+    accept_dataset(name, folder)
+    expected_too = values(load_dataset(name, folder))
+    assert all(np.array_equal(*pair) for pair in zip(expected, expected_too, strict=True))
+    assert all(result.status in GOOD for result in verify_dataset(name, folder))
+    contents = take_contents(folder)
+    dice = random.Random(kind)
+    pictures_among_them = [path for path in contents if path.suffix == ".JPEG"]
+    # Of the many pictures no more than of the other files.
+    paths = [path for path in contents if path not in pictures_among_them] + dice.sample(
+        pictures_among_them, min(4, len(pictures_among_them))
+    )
+    for what, damage in DAMAGES.items():
+        loading = attack(f"{kind}, and their cache", f"{what}, then a run")
+        verifying = attack(f"{kind}, and their cache", f"{what}, then `data verify`")
+        for _ in range(in_soak(1 if name == "tiny-imagenet" else 3, 100)):
+            path = dice.choice(paths)
+            damage(path, dice)
+            if path.read_bytes() != contents[path]:
+                if path.suffix != ".checked":  # what is remembered is no data: it fits or it is forgotten
+                    verifying.try_it(path.name, lambda: check_verifying(name, folder))
+                put_back(folder, contents)
+                time.sleep(2 * SETTLED_SECONDS)
+                load_dataset(name, folder)  # all is checked, and remembered
+                damage(path, dice)
+                loading.try_it(path.name, lambda: check_loading(name, folder, expected))
+            put_back(folder, contents)
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["never seen", "seen"])
+def test_published_images_with_other_labels_are_refused(tmp_path, seen):
+    write_published_mnist(tmp_path, packed=False)
+    if seen:
+        load_dataset("mnist", tmp_path)
+        shutil.rmtree(next((tmp_path / ".sfao-cache").glob("*.v2")))
+    path = tmp_path / "MNIST" / "raw" / "train-labels-idx1-ubyte"
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + bytes((byte + 1) % 10 for byte in content[8:]))
+    with pytest.raises(DataError, match="train-labels-idx1-ubyte: must be") as caught:
+        load_dataset("mnist", tmp_path)
+    assert "sfao data verify mnist --accept" in str(caught.value)
+    accept_dataset("mnist", tmp_path)
+    assert load_dataset("mnist", tmp_path).published is False
+
+
+def test_what_one_has_is_taken_and_never_passed_off_as_published(tmp_path):
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    first = load_dataset("cifar10", tmp_path)
+    assert first.published is False
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10, seed=1))
+    with pytest.raises(DataError, match=r"data_batch_1.bin \(and 5 more\): must be as it was first used on"):
+        load_dataset("cifar10", tmp_path)
+    accept_dataset("cifar10", tmp_path)
+    second = load_dataset("cifar10", tmp_path)
+    assert second.published is False
+    assert second.digest != first.digest
+    write_cifar_python(tmp_path / "other", CIFAR10, pictures(CIFAR10, seed=1))
+    assert load_dataset("cifar10", tmp_path / "other").digest == second.digest  # the same images in another form
+
+
+def test_what_cannot_be_decoded_is_not_what_files_must_be_from_then_on(tmp_path):
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    path = tmp_path / CIFAR10.binary_folder / "data_batch_1.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match="must hold whole records"):
+        load_dataset("cifar10", tmp_path)
+    path.write_bytes(content)
+    assert len(load_dataset("cifar10", tmp_path).train_labels) == 20
+
+
+# Files that cannot be read now
+
+
+@contextmanager
+def as_nobody(path):
+    """Take every permission from a path, and, as root, the power to do without."""
+    mode = path.stat().st_mode
+    path.chmod(0)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+            path.chmod(mode)
+    else:
+        try:
+            yield
+        finally:
+            path.chmod(mode)
+
+
+@contextmanager
+def failing_disk(path):
+    """Make every read of a file an I/O error, as the memory of a process gives where nothing is mapped."""
+    aside = path.with_name(path.name + ".aside")
+    path.rename(aside)
+    path.symlink_to("/proc/self/mem")
+    try:
+        yield
+    finally:
+        path.unlink()
+        aside.rename(path)
+
+
+@contextmanager
+def no_more_files(path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def no_memory(path):
+    description = DATASETS["cifar10"]
+
+    def refuse(*_):
+        raise MemoryError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(description), "find_layout", refuse)
+        yield
+
+
+OBSTACLES = {
+    "no permission for a file": as_nobody,
+    "a disk that fails": failing_disk,
+    "too many open files": no_more_files,
+    "no memory": no_memory,
+}
+
+
+def test_a_file_that_cannot_be_read_now_is_neither_missing_nor_damaged(attack):
+    # Not in pytest's own folder, which nobody but its owner may enter.
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "data"
+        write_cifar_binary(folder, CIFAR10, pictures(CIFAR10))
+        for path in (Path(place), folder, *folder.rglob("*")):
+            path.chmod(0o777)
+        for what, meet in OBSTACLES.items():
+            unread = attack("data files", f"{what}: the reason is told, nothing is changed")
+            for seen in (False, True):
+                shutil.rmtree(folder / ".sfao-cache", ignore_errors=True)
+                if seen:
+                    load_dataset("cifar10", folder)
+                    shutil.rmtree(next((folder / ".sfao-cache").glob("*.v2")))
+                unread.try_it(f"seen {seen}", lambda meet=meet: check_obstacle(folder, meet))
+
+
+def check_obstacle(folder, meet):
+    before = take_contents(folder)
+    said, kind = "", None
+    with meet(folder / "cifar-10-batches-bin" / "data_batch_2.bin"):
+        try:
+            load_dataset("cifar10", folder)
+        except DataError as error:
+            said, kind = str(error), type(error)
+    assert kind is UnreadableData, f"{kind and kind.__name__}: {said}"
+    assert "could not be read (" in said, said
+    assert take_contents(folder) == before, "files were changed"
+    try:
+        load_dataset("cifar10", folder)
+    except MissingData as error:
+        raise AssertionError(str(error)) from error
+
+
+def test_an_entry_that_cannot_be_read_now_is_left_alone(tmp_path, monkeypatch):
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    load_dataset("cifar10", tmp_path)
+    for proof in (tmp_path / ".sfao-cache").glob("*.v2.checked"):
+        proof.unlink()
+    before = take_contents(tmp_path)
+
+    def fail(path):
+        raise OSError(5, "Input/output error", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "compute_digest", fail)
+        with pytest.raises(UnreadableData, match=r"train_images.bin: could not be read \(Input/output error\)"):
+            load_dataset("cifar10", tmp_path)
+    assert take_contents(tmp_path) == before
