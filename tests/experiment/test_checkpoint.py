@@ -5,25 +5,25 @@ from sfao.experiment.checkpoint import (
     LATEST,
     PREVIOUS,
     load_checkpoint,
-    read_checkpoint_data,
+    read_label,
     remove_checkpoints,
     save_checkpoint,
 )
 
 
-def test_which_data_a_state_is_of_is_told_without_loading_it(tmp_path):
-    assert read_checkpoint_data(tmp_path) is None
-    for train in (1, 2):
-        save_checkpoint(tmp_path, {"data": {"train": train}})
-    assert read_checkpoint_data(tmp_path) == {"train": 2}
+def test_what_a_state_is_of_is_told_without_loading_it(tmp_path):
+    assert read_label(tmp_path) is None
+    for number in (1, 2):
+        save_checkpoint(tmp_path, {"data": {"train": number}}, {"seed": number})
+    assert read_label(tmp_path) == (LATEST, {"seed": 2}, {"train": 2})
     damage(tmp_path / LATEST, "truncated")
-    assert read_checkpoint_data(tmp_path) == {"train": 1}
+    assert read_label(tmp_path) == (PREVIOUS, {"seed": 1}, {"train": 1})
     damage(tmp_path / PREVIOUS, "replaced")
-    assert read_checkpoint_data(tmp_path) is None
+    assert read_label(tmp_path) is None
 
 
 def save(folder, number):
-    save_checkpoint(folder, {"number": number, "weights": torch.full((1000,), float(number))})
+    save_checkpoint(folder, {"number": number, "weights": torch.full((1000,), float(number))}, {"seed": 0})
 
 
 def test_the_latest_is_loaded(tmp_path):

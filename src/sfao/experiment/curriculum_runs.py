@@ -51,7 +51,8 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
         pairs = [PairStatistics(**pair) for pair in held["pairs"]]
     except (ValueError, TypeError, KeyError) as error:
         raise FolderError(
-            f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}; put a copy in its place, or take a new folder"
+            f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}; "
+            "put a copy in its place, or take a new folder"
         ) from error
     wanted = config.model_dump()
     differing = [name for name in wanted if held["config"].get(name) != wanted[name]]

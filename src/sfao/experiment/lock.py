@@ -27,11 +27,15 @@ def lock_folder(folder: Path, doing: str = "running") -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise FolderError(f"`out` must be free, but another process is {doing} in {folder}") from error
+    before = _HELD.get(key)  # of a folder that was here, and that this process holds still
     try:
         _HELD[key] = _identify(path)
         yield
     finally:
-        _HELD.pop(key, None)
+        if before is None:
+            del _HELD[key]
+        else:
+            _HELD[key] = before
         lock.release()
 
 

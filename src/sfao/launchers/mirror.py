@@ -66,6 +66,7 @@ def apply_changes(folder: Path, changes: Changes) -> None:
     """
     write_files(folder, {name: data for name, data in changes.files.items() if name != LATEST})
     if LATEST in changes.files:
+        folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / LATEST, changes.files[LATEST], keep=folder / PREVIOUS)
     kept = {*changes.names, *((PREVIOUS,) if LATEST in changes.names else ())}
     for name in _list_files(folder, previous=True):
