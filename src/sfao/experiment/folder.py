@@ -38,8 +38,6 @@ def occupy(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Record 
         finished = finished_record(folder)
         if finished is None:  # a failed run resumes from its checkpoint if there is one
             (folder / RECORD).unlink(missing_ok=True)
-        else:  # its process was killed between the record and the removal of these
-            remove_checkpoints(folder)
         yield finished
 
 
@@ -111,6 +109,13 @@ def check_record(folder: Path, record: Record, config: RunConfig, data: Mapping[
     if record.config:
         _check_same_run(folder / RECORD, record.config, config)
     check_same_data(folder, record.data, data)
+
+
+def reuse_record(folder: Path, record: Record, config: RunConfig, data: Mapping[str, Any]) -> Record:
+    """Return the record of this run, which is finished, and remove what a process killed at its end left behind."""
+    check_record(folder, record, config, data)
+    remove_checkpoints(folder)
+    return record
 
 
 def _check_same_run(path: Path, held: dict[str, Any], config: RunConfig) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.folder import check_record, occupy
+from sfao.experiment.folder import occupy, reuse_record
 from sfao.experiment.randomness import seed_generators
 from sfao.experiment.record import Record, describe_dataset
 from sfao.experiment.run import Run
@@ -31,9 +31,10 @@ class Member(Run):
         """Lock the folder and go to the checkpoint in it, if there is one; return the record of a finished run."""
         finished = self._held.enter_context(occupy(self.folder, self.config, resume=resume))
         if finished is not None:
-            check_record(self.folder, finished, self.config, describe_dataset(self.dataset))
-            self.release()
-            return finished
+            try:
+                return reuse_record(self.folder, finished, self.config, describe_dataset(self.dataset))
+            finally:
+                self.release()
         try:
             # Models that draw random numbers are not stacked: the generators are as the seed leaves them.
             with seed_generators(self.config.seed, self.device) as self._generators:
