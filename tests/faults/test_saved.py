@@ -1,7 +1,12 @@
 """A run that is asked to stop has saved its state, or says what is lost."""
 
+import fcntl
 import os
 import signal
+import subprocess
+import sys
+import termios
+import time
 
 import pytest
 
@@ -110,3 +115,45 @@ def test_a_pool_tells_which_runs_had_no_time_to_save_and_saves_when_its_watcher_
     tried.try_it("no time", too_late)
     monkeypatch.undo()
     tried.try_it("a watcher that fails", gone)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("more", [[], ["--stack"]], ids=["pool", "stacked"])
+def test_runs_in_a_terminal_that_is_closed_are_saved(tmp_path, attack, more):
+    """A real terminal, with all that a closed one brings: SIGHUP to every process, and output that fails."""
+    tried = attack("comparison", "its terminal is closed")
+    ours, theirs = os.openpty()
+    command = ["compare", "split-mnist-5k", "--methods", "sgd", "--seeds", "2", "--set", "epochs=3000", *more]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from sfao.cli.main import main; main()", *command, "--out", str(tmp_path / "out")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    folders = [tmp_path / "out" / f"sgd-{seed}" for seed in (0, 1)]
+
+    def trial():
+        began = time.monotonic()
+        while not all(
+            (folder / "steps.jsonl").exists() and os.path.getsize(folder / "config.yaml") for folder in folders
+        ):
+            assert process.poll() is None
+            assert time.monotonic() - began < 500
+            os.set_blocking(ours, False)
+            try:
+                os.read(ours, 2**16)  # a terminal that nobody reads holds its writers up
+            except BlockingIOError:
+                time.sleep(0.05)
+        os.close(ours)
+        process.wait(500)
+        steps = [load_checkpoint(folder).state["position"]["steps"] for folder in folders]
+        assert min(steps) > 0, steps
+
+    try:
+        tried.try_it("sgd, two seeds", trial)
+    finally:
+        process.kill()
+        process.wait()
