@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 from dataclasses import replace
@@ -18,6 +17,7 @@ from sfao.experiment.pool import Skipped
 from sfao.experiment.progress import Update
 from sfao.experiment.record import load_record
 from sfao.experiment.run import Run
+from tests.records import change_record
 
 BENCHMARK = "split-mnist-5k"
 
@@ -174,8 +174,7 @@ def test_a_record_that_cannot_be_read_is_named(out):
 def test_a_record_that_is_done_but_lacks_its_metrics_is_named(out):
     (job,) = make_jobs(out)
     execute(job.config, job.folder)
-    known = json.loads((job.folder / "record.json").read_text())
-    (job.folder / "record.json").write_text(json.dumps({**known, "metrics": {}}))
+    change_record(job.folder, metrics={})
     check_refused(
         make_jobs(out),
         out,

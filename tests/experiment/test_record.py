@@ -1,11 +1,13 @@
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from sfao.experiment.config import configure
 from sfao.experiment.execute import execute
-from sfao.experiment.record import RECORD, is_same_data, load_record
+from sfao.experiment.record import RECORD, is_same_data, load_record, read_record
+from tests.records import change_record, make_old, read_values
 
 
 @pytest.fixture(scope="module")
@@ -17,8 +19,8 @@ def folder(tmp_path_factory):
 
 def copy_with(folder, to, **changes):
     to.mkdir()
-    known = json.loads((folder / RECORD).read_text())
-    (to / RECORD).write_text(json.dumps({**known, **changes}))
+    shutil.copy(folder / RECORD, to)
+    change_record(to, **changes)
     return to
 
 
@@ -30,11 +32,21 @@ def test_a_record_tells_when_the_run_ended(folder):
 
 
 def test_a_record_from_before_there_was_a_date_is_read(folder, tmp_path):
-    old = copy_with(folder, tmp_path / "old")
-    known = json.loads((old / RECORD).read_text())
+    known = make_old(read_values(folder))
     del known["finished"]
-    (old / RECORD).write_text(json.dumps(known))
-    assert load_record(old).finished == ""
+    (tmp_path / RECORD).write_text(json.dumps(known))
+    assert load_record(tmp_path).finished == ""
+
+
+def test_the_digest_of_a_record_cannot_be_left_out(folder, tmp_path):
+    whole = json.loads((folder / RECORD).read_text())
+    for left in (("sha256",), ("format",), ("format", "sha256")):
+        text = json.dumps({name: value for name, value in whole.items() if name not in left})
+        with pytest.raises(ValueError, match=r"it is damaged: .* put a copy in its place, or remove it"):
+            read_record(text, "record.json")
+    with pytest.raises(ValueError, match="`format` must be 2, or the file is of another version, got 3"):
+        read_record(json.dumps({**whole, "format": 3}), "record.json")
+    assert read_record(json.dumps(whole, sort_keys=True), "record.json") == load_record(folder)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_rollbacks_are_printed_and_one_that_cannot_be_is_a_line(tmp_path, monkey
     done = sfao("run", "split-mnist-5k", "--method", "ogd", *guard, "--out", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert "rollback in task 2, from step" in done.stdout
-    monkeypatch.setattr(run, "CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr(run, "POINT_BYTES", 1000)
     failed = sfao("run", "split-mnist-5k", "--method", "ogd", *guard, "--out", tmp_path / "large")
     assert failed.exit_code == 1
     assert "sfao: `guard` must have a point to go back to" in failed.stderr

@@ -127,7 +127,7 @@ def test_a_damaged_record_is_one_line(first, root, tmp_path):
         record.write_text(whole.replace('"average_accuracy": 0.', '"average_accuracy": 1.'))
         result = invoke("table1", "--preset", "released", "--seeds", "2", "--out", out, "--data-root", root)
         assert result.exit_code == 2
-        assert "must be that of the accuracy matrix" in result.stderr
+        assert "it was changed after it was written" in result.stderr
     finally:
         record.write_text(whole)
 

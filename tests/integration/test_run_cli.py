@@ -12,6 +12,7 @@ import pytest
 
 from tests.command import Command
 from tests.command import run as sfao
+from tests.records import read_values
 
 SFAO = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
 LONG = ["--set", "epochs=3", "--set", "tasks=2", "--threads", "1", "--checkpoint-seconds", "0.05"]
@@ -36,11 +37,11 @@ def test_a_run_that_was_finished_before_says_that_nothing_was_run(tmp_path):
     assert (first.returncode, again.returncode) == (0, 0)
     assert again.stdout == f"finished before; nothing was run\n{first.stdout}"
     told = json.loads(sfao(*command, "--json", cwd=tmp_path).stdout)
-    assert told == {**record(tmp_path / "run"), "ran": False}
+    assert told == {**read_values(tmp_path / "run"), "ran": False}
     assert sfao(*command, "--quiet", cwd=tmp_path).stdout == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_killed_and_resumed_it_ends_the_same(tmp_path, whole, number):
     command = ["run", "split-mnist-5k", "--method", "sgd", "--out", "run", *LONG]
     process = Command(*command, cwd=tmp_path)
@@ -124,11 +125,15 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
 def test_telemetry_that_cannot_be_written_is_named(tmp_path):
     from sfao.experiment.telemetry import Telemetry
 
-    telemetry = Telemetry(tmp_path, 0)
-    (tmp_path / "steps.jsonl").unlink()
-    (tmp_path / "steps.jsonl").symlink_to("/dev/full")
-    with pytest.raises(OSError, match=r"No space left on device: '.*/steps\.jsonl'"):
-        telemetry.add(step=1)
+    telemetry = Telemetry(tmp_path)
+    telemetry.cut(0)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limit[1]))  # stands in for a full disk
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/steps\.jsonl'"):
+            telemetry.add(step=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path):

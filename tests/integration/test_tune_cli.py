@@ -96,7 +96,7 @@ def test_killed_then_interrupted_then_gone_on_with_it_is_the_same_study(referenc
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them at once
     code, text, error = finish(process)
     assert (code, text) == (130, "")
-    assert error.splitlines()[-1] == "sfao: interrupted; the study is saved, the same command goes on with it"
+    assert error.splitlines()[-1] == "sfao: interrupted; the state is saved, the same command goes on with the study"
     assert "Traceback" not in error
 
     code, text, error = tune_undisturbed("--out", out, "--quiet")

@@ -1,6 +1,5 @@
 """Real runs of a few seconds on the embedded digits, and reports of them."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -10,11 +9,11 @@ from filelock import FileLock
 
 from sfao.experiment.config import configure
 from sfao.experiment.execute import execute
-from sfao.experiment.record import RECORD
 from sfao.reports.figures import draw_figures
 from sfao.reports.groups import group_runs
 from sfao.reports.page import write_page
 from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
+from tests.records import change_record
 
 SMALL = {"epochs": 1, "tasks": 2, "batch_size": 64, "model.hidden": 16}
 HOSTILE = "<script>alert(1)</script>"
@@ -49,8 +48,7 @@ def share_comparison(factory: pytest.TempPathFactory) -> Path:
 def edited(source: Path, folder: Path, **changes: object) -> Path:
     """A copy of a run whose record says something else."""
     shutil.copytree(source, folder)
-    record = json.loads((folder / RECORD).read_text())
-    (folder / RECORD).write_text(json.dumps({**record, **changes}))
+    change_record(folder, **changes)
     return folder
 
 

@@ -171,7 +171,7 @@ def test_notices_come_first(folder, tmp_path):
     (begun / "config.yaml").write_text("method: ewc\n")
     html = report(tmp_path / "runs", tmp_path).read_text()
     (notices,) = re.findall(r'<section class="notices".*?</section>', html, re.DOTALL)
-    assert "line 1 of steps.jsonl is damaged" in notices
+    assert "steps.jsonl is damaged" in notices
     assert "ewc-&lt;0&gt;" in notices
     assert html.index(notices) < html.index("<table")
 

@@ -9,6 +9,7 @@ from sfao.metrics import summary
 from sfao.reports.errors import ReportError
 from sfao.reports.groups import group_runs
 from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
+from tests.records import read_values
 from tests.reports.real_runs import edited
 
 NAMES = ["sgd-0", "sgd-1", "ewc-0", "ewc-1", "si-0", "si-1", "sfao-0", "sfao-1", "permuted-0"]
@@ -19,7 +20,7 @@ def test_a_loaded_run_is_what_its_folder_holds(compared, runs):
     for run in runs:
         folder = compared / run.name
         assert run.folder == folder.resolve()
-        assert vars(run.record) == json.loads((folder / RECORD).read_text())
+        assert vars(run.record) == read_values(folder)
         assert run.steps == [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
         assert run.notice == ""
 
@@ -115,13 +116,24 @@ def test_a_record_that_is_none_is_named(compared, tmp_path, text):
         b'{"step": 40, "task": 1, "decisions": {"a": {"accept": 1, "project": 2}}, "gate": {}}',
     ],
 )
-def test_damaged_steps_cost_the_lines_from_there_on_and_are_told(compared, tmp_path, damage):
-    folder = edited(compared / "sfao-0", tmp_path / "sfao-0")
+def test_where_no_digest_is_known_damaged_steps_cost_the_lines_from_there_on(compared, tmp_path, damage):
+    folder = edited(compared / "sfao-0", tmp_path / "sfao-0", steps_sha256="")
     whole = (folder / "steps.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "steps.jsonl").write_bytes(whole[0] + damage + b"\n" + b"".join(whole[1:]))
     (run,) = load_runs([folder])
     assert run.steps == [json.loads(whole[0])]
     assert write_notices([run], []) == ["sfao-0: line 2 of steps.jsonl is damaged; figures use what comes before it"]
+
+
+def test_steps_with_another_digest_than_the_record_says_are_left_out(compared, tmp_path):
+    folder = edited(compared / "sfao-0", tmp_path / "sfao-0")
+    whole = (folder / "steps.jsonl").read_bytes()
+    (folder / "steps.jsonl").write_bytes(whole.replace(b'"task": 0', b'"task": 1', 1))
+    (run,) = load_runs([folder])
+    assert run.steps == []
+    assert write_notices([run], []) == [
+        "sfao-0: steps.jsonl is damaged, its digest is not the one in record.json; figures leave it out"
+    ]
 
 
 def test_missing_steps_are_told(compared, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.archive import Archive, collect, read_lines, read_runs, write_lines
 from sfao.reproduction.protocol import protocol
+from tests.records import make_old
 from tests.reproduction.made import record
 
 SGD, EWC = (protocol(1, "released").cells[row, ""] for row in ("SGD", "EWC"))
@@ -115,7 +116,7 @@ def test_an_empty_folder_is_refused(tmp_path):
 )
 def test_a_damaged_line_is_named(tmp_path, damage, message):
     file = tmp_path / "split-mnist.jsonl"
-    line = json.dumps(asdict(record(SGD)))
+    line = json.dumps(make_old(asdict(record(SGD))))
     assert damage(line) != line
     file.write_text(f"{line}\n{damage(line)}\n")
     with pytest.raises(FolderError, match=r"split-mnist\.jsonl:2 must be the record of a run") as error:

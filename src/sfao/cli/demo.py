@@ -37,5 +37,5 @@ def demo(
         jobs = plan(BENCHMARK, METHODS, seeds, folder, settings=settings)
         try:
             compare_and_print(jobs, folder, resume=True, quiet=quiet, as_json=as_json, debug=debug)
-        except Interrupted:
-            raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
+        except Interrupted as error:
+            raise fail(error.describe("the same command goes on"), INTERRUPTED) from None

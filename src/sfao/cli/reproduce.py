@@ -85,8 +85,8 @@ def reproduce(
         try:
             how = {"threads": threads, "data_root": data_root, "run": run}
             records = _do_runs(plan, jobs, silent=quiet or as_json, is_local=launcher == "local", **how)
-        except Interrupted:
-            raise fail("interrupted; the state is saved, the same command goes on", INTERRUPTED) from None
+        except Interrupted as error:
+            raise fail(error.describe("the same command goes on"), INTERRUPTED) from None
         _write_and_print(request, plan, records, not (quiet or as_json), as_json)
     _check_ended_well(records)
 

@@ -102,8 +102,12 @@ class StopSignals:
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
+    """Let Ctrl-C, a plain `kill` and a terminal that is closed ask to stop; what `nohup` ignores stays ignored."""
     stopping = StopSignals()
-    before = {number: signal.signal(number, stopping.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    asking = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        asking.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stopping.ask) for number in asking}
     try:
         yield stopping
     finally:

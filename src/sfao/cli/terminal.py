@@ -50,13 +50,13 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors that a user can fix into an exit code and a line; with `debug`, a traceback."""
     from sfao.checks import MissingLibrary
     from sfao.data.errors import DataError
-    from sfao.experiment.errors import ConfigError, FolderError, GuardError, Interrupted
+    from sfao.experiment.errors import ConfigError, FolderError, FolderLost, GuardError, Interrupted
     from sfao.reports.errors import ReportError
 
     try:
         yield
-    except Interrupted:
-        raise fail("interrupted; the state is saved, go on with the same command and --resume", INTERRUPTED) from None
+    except Interrupted as error:
+        raise fail(error.describe("go on with the same command and --resume"), INTERRUPTED) from None
     except KeyboardInterrupt:
         raise fail("interrupted", INTERRUPTED) from None
     except (typer.Exit, BrokenPipeError):  # typer ends quietly when the reader is gone
@@ -65,7 +65,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         if debug:
             raise
         raise fail(str(error), BAD_USAGE) from None
-    except GuardError as error:
+    except (GuardError, FolderLost) as error:
         if debug:
             raise
         raise fail(str(error), FAILED) from None

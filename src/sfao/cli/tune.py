@@ -112,8 +112,8 @@ def tune(
                     ended=ended,
                     stopping=stopping,
                 )
-        except Interrupted:
-            raise fail("interrupted; the study is saved, the same command goes on with it", INTERRUPTED) from None
+        except Interrupted as error:
+            raise fail(error.describe("the same command goes on with the study"), INTERRUPTED) from None
         if debug:
             typer.echo("\n".join(tracebacks), err=True)
         summary = write_study(search, space, candidates, out)

@@ -6,23 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.checkpoint import read_checkpoint_data
+from sfao.experiment.checkpoint import read_label
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.execute import set_up
 from sfao.experiment.folder import (
     CONFIG,
     check_folder,
-    check_free,
-    check_same_data,
+    check_label,
+    check_record,
+    clear_finished,
     finished_record,
-    lock_folder,
     occupy,
 )
+from sfao.experiment.lock import check_free, lock_folder
 from sfao.experiment.pool import Event, Skipped, Watch, run_all
 from sfao.experiment.record import Record, describe_dataset, timestamp, versions
 from sfao.experiment.run_log import parse_loggers
 from sfao.experiment.runner import Runner
+from sfao.experiment.telemetry import digest_steps
 from sfao.experiment.worker import Failure, Job
 from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
@@ -75,6 +77,7 @@ def compare(
     with _lock_folders(jobs_by_folder(jobs)):
         for job in jobs:
             if job.folder in records:
+                clear_finished(job.folder)
                 watch(job, Skipped(records[job.folder]))
         run(
             left,
@@ -147,10 +150,11 @@ def _check_data(jobs: Sequence[Job], dataset: Dataset) -> dict[Path, dict[str, A
     fractions = {job.config.fraction for job in jobs}
     described = {fraction: describe_dataset(slice_dataset(dataset, fraction)) for fraction in fractions}
     for job in jobs:
-        finished = finished_record(job.folder)
-        held = read_checkpoint_data(job.folder) if finished is None else finished.data
-        if held is not None:
-            check_same_data(job.folder, held, described[job.config.fraction])
+        finished, data = finished_record(job.folder), described[job.config.fraction]
+        if finished is not None:
+            check_record(job.folder, finished, job.config, data)
+        elif (label := read_label(job.folder)) is not None:
+            check_label(job.folder, label, job.config, data)
     return {job.folder: described[job.config.fraction] for job in jobs}
 
 
@@ -167,6 +171,7 @@ def leave_failure(job: Job, failure: Failure, data: dict[str, Any]) -> Record:
         data=data,
         config=config.model_dump(),
         versions=versions(config.device),
+        steps_sha256=digest_steps(job.folder),
         finished=timestamp(),
     )
     try:

@@ -11,8 +11,9 @@ from sfao.experiment.config import RunConfig
 from sfao.experiment.curriculum import Curriculum, propose_curriculum
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.execute import set_up
-from sfao.experiment.files import write_json
+from sfao.experiment.files import read_file, write_json
 from sfao.experiment.interference import PairStatistics, probe_pairs
+from sfao.experiment.seal import seal, unseal
 
 #: Kept, so that the same command proposes the same order at once.
 PAIRS = "pairs.json"
@@ -33,7 +34,7 @@ def find_curriculum(config: RunConfig, dataset: Dataset, out: Path, tell: Callab
     if pairs is None:
         pairs = probe_pairs(config, dataset, tell)
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / PAIRS, {"config": config.model_dump(), "pairs": [asdict(pair) for pair in pairs]})
+        write_json(out / PAIRS, seal({"config": config.model_dump(), "pairs": [asdict(pair) for pair in pairs]}))
     return propose_curriculum([task.name for task in set_up(config, dataset, out).stream], pairs)
 
 
@@ -46,10 +47,13 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
     if not (out / PAIRS).exists():
         raise FolderError(f"`out` must be new or hold a curriculum, but {out} holds other files")
     try:
-        held = json.loads((out / PAIRS).read_text())
+        held = unseal(json.loads(read_file(out / PAIRS)))
         pairs = [PairStatistics(**pair) for pair in held["pairs"]]
     except (ValueError, TypeError, KeyError) as error:
-        raise FolderError(f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}") from error
+        raise FolderError(
+            f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}; "
+            "put a copy in its place, or take a new folder"
+        ) from error
     wanted = config.model_dump()
     differing = [name for name in wanted if held["config"].get(name) != wanted[name]]
     if differing:

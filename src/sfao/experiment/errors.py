@@ -1,6 +1,6 @@
 """Errors of a run: settings and folders that are refused before it starts, and its early ends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
@@ -10,6 +10,10 @@ class ConfigError(ValueError):
 
 class FolderError(RuntimeError):
     """An output folder that holds something else, or is in use: bad usage, exit code 2."""
+
+
+class FolderLost(RuntimeError):  # noqa: N818, it names what happened
+    """The folder of a run was removed or replaced while it was in use: the run fails, exit code 1."""
 
 
 class Diverged(Exception):  # noqa: N818, it names what happened
@@ -41,7 +45,19 @@ class GuardError(RuntimeError):
 
 
 class Interrupted(Exception):  # noqa: N818, it is no error
-    """The run was asked to stop, and its state is saved: exit code 130."""
+    """The runs were asked to stop: exit code 130. Their states are saved, but for those in `unsaved`, {run: reason}."""
+
+    def __init__(self, unsaved: Mapping[str, str] | None = None) -> None:
+        super().__init__("the run was asked to stop")
+        self.unsaved = dict(unsaved or {})
+
+    def describe(self, then: str) -> str:
+        """Return in a line what is saved and what is lost, and what to do `then`."""
+        if not self.unsaved:
+            return f"interrupted; the state is saved, {then}"
+        lost = ", ".join(f"{name} ({reason})" for name, reason in list(self.unsaved.items())[:3])
+        more = f" and {len(self.unsaved) - 3} more" if len(self.unsaved) > 3 else ""
+        return f"interrupted; saved, but for the steps since the last checkpoint of {lost}{more}; {then}"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from sfao.data.dataset import Dataset
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError
-from sfao.experiment.folder import check_same_data, occupy
+from sfao.experiment.folder import occupy, reuse_record
 from sfao.experiment.progress import Report
 from sfao.experiment.record import Record, describe_dataset
 from sfao.experiment.run import CHECKPOINT_SECONDS, Run
@@ -38,9 +38,8 @@ def execute(
         if finished is None:
             with open_loggers(loggers_wanted, folder, config) as loggers:
                 return run.execute(report, stopping, loggers)
-        check_same_data(folder, finished.data, describe_dataset(run.dataset))
         skipping()
-        return finished
+        return reuse_record(folder, finished, config, describe_dataset(run.dataset))
 
 
 def set_up(config: RunConfig, dataset: Dataset, folder: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Run:

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 
-from sfao.experiment.checkpoint import LATEST, PREVIOUS
+from sfao.experiment.checkpoint import LATEST, PREVIOUS, Label, remove_checkpoints
 from sfao.experiment.config import RunConfig, complete_settings, read_yaml
 from sfao.experiment.errors import FolderError, reraise_as
-from sfao.experiment.files import write_text
+from sfao.experiment.files import read_file, write_text
+from sfao.experiment.lock import check_free, lock_folder
 from sfao.experiment.record import RECORD, Record, is_same_data, load_record
+from sfao.experiment.telemetry import STEPS
 
-CONFIG, LOCK = "config.yaml", ".lock"
+CONFIG = "config.yaml"
+#: The files of a run. None may be a link: a run would then read or write what lies elsewhere.
+FILES = (CONFIG, RECORD, STEPS, LATEST, PREVIOUS)
 
 
 @contextmanager
@@ -29,7 +32,7 @@ def occupy(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Record 
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         check_folder(folder, config, resume=resume)
-        write_text(folder / CONFIG, yaml.safe_dump(config.model_dump(), sort_keys=False))
+        _write_config(folder / CONFIG, config)
         for begun in folder.glob(".*.part"):  # left by a process that was killed while writing
             begun.unlink()
         finished = finished_record(folder)
@@ -38,32 +41,27 @@ def occupy(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Record 
         yield finished
 
 
-@contextmanager
-def lock_folder(folder: Path, doing: str = "running") -> Iterator[None]:
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise FolderError(f"`out` must be free, but another process is {doing} in {folder}") from error
-    try:
-        yield
-    finally:
-        lock.release()
+def _write_config(path: Path, config: RunConfig) -> None:
+    """Write the settings, unless they are there already."""
+    text = yaml.safe_dump(config.model_dump(), sort_keys=False)
+    if not path.exists() or read_file(path) != text.encode():
+        write_text(path, text)
 
 
-def check_free(folder: Path, doing: str = "running") -> None:
-    """Refuse a folder in which another process is running; checked first, as its content may still change."""
-    if (folder / LOCK).exists():
-        with lock_folder(folder, doing):
-            pass
+def clear_finished(folder: Path) -> None:
+    """Remove the checkpoints of a finished run, which a process that was killed at its end left."""
+    if any((folder / name).exists() for name in (LATEST, PREVIOUS)):
+        with lock_folder(folder):
+            remove_checkpoints(folder)
 
 
 def finished_record(folder: Path) -> Record | None:
     """Return the record of a run that is done or diverged; None when it failed or left no record."""
-    if not (folder / RECORD).exists():
+    try:
+        with reraise_as(FolderError):
+            record = load_record(folder)
+    except FileNotFoundError:
         return None
-    with reraise_as(FolderError):
-        record = load_record(folder)
     return None if record.status == "failed" else record
 
 
@@ -74,21 +72,58 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     # Hidden files are the lock and the unfinished files of a killed process.
     if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
         return
+    for name in FILES:
+        if (folder / name).is_symlink():
+            raise FolderError(f"{folder / name} must be a file of its own, got a link")
     if not (folder / CONFIG).exists():
         raise FolderError(f"`out` must be new or hold a run, but {folder} holds other files")
-    # A setting that did not exist yet when the run was begun had the value that is its default now.
-    held, wanted = complete_settings(read_yaml(folder / CONFIG)), config.model_dump()
-    held = {**{name: field.default for name, field in RunConfig.model_fields.items()}, **held}
-    differing = [name for name in wanted if held[name] != wanted[name]]
-    if differing:
-        name = differing[0]
-        raise FolderError(
-            f"`out` must be new or hold this run, but {folder} holds another: "
-            f"`{name}` is {held[name]!r} there and {wanted[name]!r} here"
-        )
+    difference = find_difference(read_yaml(folder / CONFIG), config)
+    if difference:
+        raise FolderError(f"`out` must be new or hold this run, but {folder} holds another: {difference}")
     unfinished = any((folder / name).exists() for name in (LATEST, PREVIOUS)) and not (folder / RECORD).exists()
     if unfinished and not resume:
         raise FolderError(f"{folder} holds an unfinished run; add --resume to go on with it")
+
+
+def find_difference(held: dict[str, Any], config: RunConfig) -> str:
+    """Return the first setting in which a run differs from this one, in words; empty where none does."""
+    # A setting that did not exist yet when the run was begun had the value that is its default now.
+    held, wanted = complete_settings(held), config.model_dump()
+    held = {**{name: field.default for name, field in RunConfig.model_fields.items()}, **held}
+    for name in wanted:
+        if held[name] != wanted[name]:
+            return f"`{name}` is {held[name]!r} there and {wanted[name]!r} here"
+    return ""
+
+
+def check_label(folder: Path, label: Label, config: RunConfig, data: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another run, or on other data; those of older versions do not tell their settings."""
+    if label.config is not None:
+        _check_same_run(folder / label.name, label.config, config)
+    if label.data is not None:
+        check_same_data(folder, label.data, data)
+
+
+def check_record(folder: Path, record: Record, config: RunConfig, data: Mapping[str, Any]) -> None:
+    """Refuse the record of another run, or on other data."""
+    if record.config:
+        _check_same_run(folder / RECORD, record.config, config)
+    check_same_data(folder, record.data, data)
+
+
+def reuse_record(folder: Path, record: Record, config: RunConfig, data: Mapping[str, Any]) -> Record:
+    """Return the record of this run, which is finished, and remove what a process killed at its end left behind."""
+    check_record(folder, record, config, data)
+    remove_checkpoints(folder)
+    return record
+
+
+def _check_same_run(path: Path, held: dict[str, Any], config: RunConfig) -> None:
+    difference = find_difference(held, config)
+    if difference:
+        raise FolderError(
+            f"{path} must be of the run in its folder, but it is of another: {difference}; remove it to go on without"
+        )
 
 
 def check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -59,7 +59,7 @@ class Guard:
         if self._point is None:
             raise GuardError(
                 "`guard` must have a point to go back to, but the state of the run was too large to keep one; "
-                "checkpoints from before stay: run it without `guard`, or with a smaller memory, in another folder"
+                "run it without `guard`, or with a smaller memory, in another folder"
             )
         state = unpack_state(self._point)
         self._rollbacks += 1

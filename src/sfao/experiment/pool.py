@@ -77,9 +77,14 @@ def run_all(
         pool.hire(workers or max(1, cores() // threads))
         while pool.busy:
             if stopping():
-                pool.stop()
-                raise Interrupted
+                raise Interrupted(pool.stop())
             pool.listen(LOOK_SECONDS)
+    except Interrupted:
+        raise
+    except Exception:  # of whoever watches, a terminal that is gone say: the runs keep what they have done
+        pool.watch = lambda job, event: None
+        pool.stop()
+        raise
     finally:
         pool.dismiss()
     if len(pool.endings) < len(
@@ -182,8 +187,9 @@ class _Pool:
         self.idle.append(worker)
         worker.pipe.close()
 
-    def stop(self) -> None:
-        """Ask every run to save its state; a run that takes too long keeps its last checkpoint."""
+    def stop(self) -> dict[str, str]:
+        """Ask every run to save its state; return {run: reason} of those that keep their last checkpoint instead."""
+        unsaved: dict[str, str] = {}
         self.listen(0)  # so that it is known who has begun
         for worker in self.busy:
             if worker.begun:
@@ -194,8 +200,16 @@ class _Pool:
         while self.busy and (left := deadline - time.monotonic()) > 0:
             for pipe in wait([worker.pipe for worker in self.busy], timeout=left):
                 worker = next(worker for worker in self.busy if worker.pipe is pipe)
-                if not _still_running(worker):
+                ending = _read_ending(worker)
+                if isinstance(ending, Failure) and worker.begun:
+                    unsaved[self._name(worker)] = ending.error
+                if ending is not None:
                     self._let_go(worker)
+        late = f"not done within {GRACE_SECONDS:.0f} s"
+        return {**unsaved, **{self._name(worker): late for worker in self.busy if worker.begun}}
+
+    def _name(self, worker: _Worker) -> str:
+        return self.jobs[worker.job].folder.name
 
     def dismiss(self) -> None:
         """End all processes, however the pool ended."""
@@ -215,11 +229,13 @@ def _tell(worker: _Worker, message: Assignment | Stopped | None) -> None:
         worker.pipe.send(message)
 
 
-def _still_running(worker: _Worker) -> bool:
+def _read_ending(worker: _Worker) -> Record | Failure | Stopped | None:
+    """Return how a run ended, as its worker says next or shows by its own end; None while it goes on."""
     try:
-        return isinstance(worker.pipe.recv(), Begun | Update)
+        message: Message = worker.pipe.recv()
     except (EOFError, OSError):
-        return False
+        return _explain_death(worker.process)
+    return None if isinstance(message, Begun | Update) else message
 
 
 def _explain_death(process: SpawnProcess) -> Failure:
@@ -251,7 +267,7 @@ def start_worker(threads: int) -> tuple[SpawnProcess, Connection]:
 @contextmanager
 def _hold_signals() -> Iterator[None]:
     """Block signals; a child inherits this, so Ctrl-C cannot reach it before it can handle it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         yield
     finally:

@@ -14,7 +14,9 @@ class Position:
     steps: int = 0
     seconds: float = 0.0
     stepping: float = 0.0
+    #: The length of steps.jsonl, and the digest of that much of it; empty in checkpoints of older versions.
     telemetry: int = 0
+    telemetry_sha256: str = ""
     matrix: list[list[float]] = field(default_factory=list)
     initial: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -16,7 +16,8 @@ from torch import nn
 
 from sfao import __version__
 from sfao.data.dataset import Dataset
-from sfao.experiment.files import write_json
+from sfao.experiment.files import read_file, write_json
+from sfao.experiment.seal import seal, unseal
 from sfao.metrics import summary
 
 RECORD = "record.json"
@@ -58,6 +59,8 @@ class Record:
     step_ms: float = 0.0
     steps: int = 0
     weights_sha256: str = ""
+    #: The digest of steps.jsonl as the run left it; empty in records of older versions.
+    steps_sha256: str = ""
     warnings: list[str] = field(default_factory=list)
     error: str = ""
     data: dict[str, Any] = field(default_factory=dict)
@@ -67,7 +70,11 @@ class Record:
     finished: str = ""
 
     def save(self, folder: Path) -> None:
-        write_json(folder / RECORD, asdict(self))
+        write_json(folder / RECORD, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain containers, under a digest of all of them."""
+        return seal(asdict(self))
 
 
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
@@ -86,17 +93,18 @@ _SETTINGS: dict[str, type | tuple[type, ...]] = {"fraction": (int, float), "mode
 def load_record(folder: Path) -> Record:
     """Return the record in a run folder; raise a ValueError that names the file and the fault when it is damaged."""
     path = folder / RECORD
+    data = read_file(path)
     try:
-        text = path.read_text()
+        return read_record(data.decode(), str(path))
     except UnicodeDecodeError as error:
         raise _make_error(path, error) from error
-    return read_record(text, str(path))
 
 
 def read_record(text: str, where: str) -> Record:
     """Return the record in this text; `where` names the text in errors."""
     try:
-        record = _RECORD.validate_python(vars(Record(**json.loads(text))))
+        values = unseal(json.loads(text), new=("steps_sha256",))
+        record = _RECORD.validate_python(vars(Record(**values)))
         _check(record)
     except ValidationError as error:
         first = error.errors()[0]
@@ -107,7 +115,10 @@ def read_record(text: str, where: str) -> Record:
 
 
 def _make_error(where: object, why: object) -> ValueError:
-    return ValueError(f"{where} must be the record of a run, but it is damaged: {why}")
+    return ValueError(
+        f"{where} must be the record of a run, but it is damaged: {why}; "
+        "put a copy in its place, or remove it to do the run again"
+    )
 
 
 def _list_data_fields(data: Mapping[str, Any]) -> list[tuple[str, type]]:

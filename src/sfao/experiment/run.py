@@ -15,7 +15,7 @@ from sfao.experiment.device import usable_device
 from sfao.experiment.epoch_batches import epoch_batches, name_epoch, steps_per_epoch
 from sfao.experiment.errors import Diverged, Interrupted, SharpForgetting, describe_broken_loss
 from sfao.experiment.evaluation import evaluate
-from sfao.experiment.folder import check_same_data
+from sfao.experiment.folder import check_label
 from sfao.experiment.guard import make_guard
 from sfao.experiment.make_model import make_model
 from sfao.experiment.position import Position
@@ -24,7 +24,6 @@ from sfao.experiment.randomness import seed_generators
 from sfao.experiment.record import Record, describe_dataset, describe_stack, timestamp, versions, weights_digest
 from sfao.experiment.run_log import RunLog
 from sfao.experiment.snapshot import restore_snapshot, take_snapshot
-from sfao.experiment.telemetry import Telemetry
 from sfao.loggers import Logger
 from sfao.methods import METHODS
 from sfao.metrics import summary
@@ -38,8 +37,8 @@ TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
 #: The largest share of the run time that saving may take.
 CHECKPOINT_SHARE = 0.1
-#: A method that holds more bytes is not saved: packing takes several times as much, and two checkpoints are kept.
-CHECKPOINT_BYTES = 2**30
+#: A method that holds more bytes is not kept in memory for a guard to go back to.
+POINT_BYTES = 2**30
 
 
 class Run:
@@ -81,7 +80,7 @@ class Run:
         """
         with seed_generators(self.config.seed, self.device) as self._generators:
             self._resume()
-            self._log = RunLog(Telemetry(self.folder, self.position.telemetry), loggers)
+            self._log = RunLog(self.folder, self.position, loggers)
             return self._execute(report, stopping)
 
     def _execute(self, report: Report, stopping: Callable[[], bool]) -> Record:
@@ -197,39 +196,36 @@ class Run:
 
     def _keep_point(self) -> None:
         if self._guard is not None and self._guard.is_watching:
-            self._guard.keep(self._make_state())
+            self._guard.keep(self._make_state() if self.method.memory_bytes <= POINT_BYTES else None)
 
     def _go_back(self, point: dict[str, Any], error: Exception) -> None:
         """Go back to the last good point of this task, and learn more carefully from there on."""
         left = self.position
         self.position = at = restore_snapshot(point, self.method, self._generators)
         at.add_rollback(left, error, self.method.tighten())
-        self._log.cut(at.telemetry)
+        self._log.go_to(at)
         self._keep_point()  # again, as tightened: going back there once more must tighten further
         if self._guard is not None and not self._guard.is_watching:
             at.warnings.append(f"guard: task {at.task + 1} used its last rollback; unguarded from step {at.steps} on")
 
     # -- Stopping and resuming ---------------------------------------------------------------------------
 
-    def _make_state(self) -> dict[str, Any] | None:
-        """Return the state of the run, or None if it is too large to be kept."""
-        if self.method.memory_bytes > CHECKPOINT_BYTES:
-            return None
-        self.position.telemetry = self._log.flush()
+    def _make_state(self) -> dict[str, Any]:
+        """Return the state of the run, from which it can go on."""
+        self._log.flush(self.position)
         return take_snapshot(self.position, self.method, self._generators)
 
     def _save(self) -> None:
-        """Save a checkpoint, unless the state is too large for one: resuming then starts from the last that was not."""
+        """Save a checkpoint, with the lines of steps.jsonl that it counts on."""
         now = time.monotonic()
         self.position.seconds += now - self._started
         self._started = now
         state = self._make_state()
-        if state is None:
-            return
+        self._log.sync()
         state["data"] = describe_dataset(self.dataset)
         if self._guard is not None:
             state["guard"] = self._guard.state_dict()
-        save_checkpoint(self.folder, state)
+        save_checkpoint(self.folder, state, self.config.model_dump())
         self._saved = time.monotonic()
         self._interval = max(self.checkpoint_seconds, (self._saved - now) / CHECKPOINT_SHARE)
 
@@ -237,8 +233,8 @@ class Run:
         loaded = load_checkpoint(self.folder)
         if loaded is None:
             return
-        if loaded.state:
-            check_same_data(self.folder, loaded.state["data"], describe_dataset(self.dataset))
+        if loaded.label is not None:
+            check_label(self.folder, loaded.label, self.config, describe_dataset(self.dataset))
             self.position = restore_snapshot(loaded.state, self.method, self._generators)
             if self._guard is not None:
                 self._guard.load_state_dict(loaded.state["guard"])
@@ -277,6 +273,7 @@ class Run:
             step_ms=1e3 * at.stepping / max(at.steps_made, 1),
             steps=at.steps,
             weights_sha256=weights_digest(self.model),
+            steps_sha256=self._log.digest,
             warnings=at.warnings,
             error=error,
             data=describe_dataset(self.dataset),

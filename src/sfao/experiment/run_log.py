@@ -8,7 +8,7 @@ from sfao.checks import check_choice
 from sfao.experiment.config import RunConfig
 from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.position import Position
-from sfao.experiment.telemetry import Telemetry
+from sfao.experiment.telemetry import STEPS, Telemetry
 from sfao.loggers import LOGGERS, Logger
 from sfao.methods import Method
 
@@ -20,8 +20,9 @@ class RunLog:
     stays. The lines of steps.jsonl are of the steps that count.
     """
 
-    def __init__(self, telemetry: Telemetry, loggers: Sequence[Logger]) -> None:
-        self._telemetry, self._loggers = telemetry, loggers
+    def __init__(self, folder: Path, at: Position, loggers: Sequence[Logger]) -> None:
+        self._telemetry, self._loggers = Telemetry(folder), loggers
+        self.go_to(at)
 
     def add_step(self, at: Position, loss: float, method: Method) -> dict[str, dict[str, int]]:
         """Log the step just made, and return the decisions of each layer so far."""
@@ -50,15 +51,25 @@ class RunLog:
         for logger in self._loggers:
             logger.log(values, at.steps_made)
 
-    def flush(self) -> int:
-        """Flush the loggers, and return the length of steps.jsonl, which a checkpoint keeps."""
+    def flush(self, at: Position) -> None:
+        """Flush the loggers, and note the length and the digest of steps.jsonl, which a checkpoint keeps."""
         for logger in self._loggers:
             logger.flush()
-        return self._telemetry.length
+        at.telemetry, at.telemetry_sha256 = self._telemetry.length, self._telemetry.digest
 
-    def cut(self, length: int) -> None:
-        """Drop the lines of steps.jsonl beyond this length: the run has gone back."""
-        self._telemetry.cut(length)
+    def sync(self) -> None:
+        """Flush steps.jsonl to the disk."""
+        self._telemetry.sync()
+
+    @property
+    def digest(self) -> str:
+        """The digest of steps.jsonl."""
+        return self._telemetry.digest
+
+    def go_to(self, at: Position) -> None:
+        """Drop the lines of steps.jsonl that come after this position, and warn of damage to those before it."""
+        if not self._telemetry.cut(at.telemetry, at.telemetry_sha256):
+            at.warnings.append(f"{STEPS} was damaged; its lines up to step {at.steps} are lost")
 
 
 def describe_step(

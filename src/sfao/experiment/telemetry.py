@@ -1,37 +1,68 @@
 """steps.jsonl: one line every few steps; a run that resumes or goes back cuts off the lines of steps it will repeat."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sfao.experiment.files import name_file_in_errors
+from sfao.experiment.files import name_file_in_errors, open_file, read_file
+from sfao.experiment.lock import check_still_held
 
 STEPS = "steps.jsonl"
 
 
 class Telemetry:
-    """Lines are in the file as soon as they are added; a checkpoint keeps its length, to cut off what comes after."""
+    """Lines are in the file as soon as they are added; a checkpoint keeps its length, to cut off what comes after.
 
-    def __init__(self, folder: Path, length: int) -> None:
+    With the length goes the digest of what is kept, by which damage is known.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self._path = folder / STEPS
-        self._path.touch()
-        self.cut(length)
+        open_file(self._path, os.O_RDWR | os.O_CREAT, "r+b").close()
 
-    def cut(self, length: int) -> None:
-        """Drop what the file holds beyond this length."""
-        with open(self._path, "r+b") as file:
+    def cut(self, length: int, digest: str = "") -> bool:
+        """Drop what the file holds beyond this length, and all of it where the rest has another digest than this.
+
+        Returns whether it had; without a digest, of a checkpoint of an older version, what is there is kept.
+        """
+        with name_file_in_errors(self._path), open_file(self._path, os.O_RDWR, "r+b") as file:
             # Whole lines only, and never beyond the end: truncating a shorter file would pad it with zeros.
-            file.truncate(file.read(length).rfind(b"\n") + 1)
+            kept = file.read(length)
+            kept = kept[: kept.rfind(b"\n") + 1]
+            is_whole = digest in ("", sha256(kept).hexdigest())
+            kept = kept if is_whole else b""
+            file.truncate(len(kept))
+        self.length, self._digest = len(kept), sha256(kept)
+        return is_whole
 
     def add(self, **values: Any) -> None:
         self.add_lines([values])
 
     def add_lines(self, lines: Sequence[Mapping[str, Any]]) -> None:
         text = "".join(json.dumps(values) + "\n" for values in lines).encode()
-        with name_file_in_errors(self._path), open(self._path, "ab") as file:
+        check_still_held(self._path.parent)
+        with name_file_in_errors(self._path), open_file(self._path, os.O_WRONLY | os.O_APPEND, "ab") as file:
             file.write(text)
+        self._digest.update(text)
+        self.length += len(text)
+
+    def sync(self) -> None:
+        """Flush the lines to the disk: a checkpoint counts on them."""
+        with name_file_in_errors(self._path), open_file(self._path, os.O_RDONLY) as file:
+            os.fsync(file.fileno())
 
     @property
-    def length(self) -> int:
-        return self._path.stat().st_size
+    def digest(self) -> str:
+        """The digest of all lines."""
+        return self._digest.hexdigest()
+
+
+def digest_steps(folder: Path) -> str:
+    """Return the digest of the lines that a run left; empty where it left none."""
+    try:
+        return sha256(read_file(folder / STEPS)).hexdigest()
+    except FileNotFoundError:
+        return ""

@@ -65,11 +65,12 @@ Message = Begun | Update | Record | Failure | Stopped
 
 def work(pipe: Connection, threads: int) -> None:
     """Execute the assignments that come through the pipe, until None."""
-    # From here on the parent handles Ctrl-C, and a plain `kill` lets the run save its state.
+    # From here on the parent handles Ctrl-C and a closed terminal, and a plain `kill` lets the run save its state.
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     os.dup2(2, 1)  # standard output belongs to the parent, which may print JSON
     torch.set_num_threads(threads)
     inbox: SimpleQueue[Assignment | None] = SimpleQueue()

@@ -1,6 +1,5 @@
 """The folder of a run on a machine that does not see the folder of the comparison: what changes is sent back."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +66,8 @@ def apply_changes(folder: Path, changes: Changes) -> None:
     """
     write_files(folder, {name: data for name, data in changes.files.items() if name != LATEST})
     if LATEST in changes.files:
-        if (folder / LATEST).exists():
-            os.replace(folder / LATEST, folder / PREVIOUS)
-        write_files(folder, {LATEST: changes.files[LATEST]})
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / LATEST, changes.files[LATEST], keep=folder / PREVIOUS)
     kept = {*changes.names, *((PREVIOUS,) if LATEST in changes.names else ())}
     for name in _list_files(folder, previous=True):
         if name not in kept:

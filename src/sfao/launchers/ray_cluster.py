@@ -54,7 +54,7 @@ def join_cluster(address: str | None) -> Iterator[None]:
             yield
         return
     own = _list_own_variables() if address is None else {}
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with _keep_quiet(), _set_variables(own):
         try:
             _connect(ray, address)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sfao.experiment.errors import ConfigError, Interrupted
-from sfao.experiment.folder import finished_record, lock_folder
+from sfao.experiment.folder import finished_record
+from sfao.experiment.lock import lock_folder
 from sfao.experiment.pool import GRACE_SECONDS, LOOK_SECONDS, Lost, Refill, Watch
 from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
@@ -66,8 +67,7 @@ class Fleet:
             self._send_more()
             while self._flights:
                 if self.stopping():
-                    self._call_back()
-                    raise Interrupted
+                    raise Interrupted(self._call_back())
                 self._listen(LOOK_SECONDS)
                 self._send_more()
         finally:
@@ -162,13 +162,15 @@ class Fleet:
 
     # -- Calling back --------------------------------------------------------------------------------------
 
-    def _call_back(self) -> None:
-        """Let every run save its state; one that takes too long keeps its last checkpoint."""
+    def _call_back(self) -> dict[str, str]:
+        """Let every run save its state; return {run: reason} of those that keep their last checkpoint instead."""
         self._ray.get(self._mailbox.stop.remote())
         deadline = time.monotonic() + GRACE_SECONDS
         self._open_letters()
         while any(flight.placed for flight in self._flights.values()) and time.monotonic() < deadline:
             self._listen(LOOK_SECONDS)
+        late = [flight.ticket.job.folder.name for flight in self._flights.values() if flight.placed]
+        return dict.fromkeys(late, f"not done within {GRACE_SECONDS:.0f} s")
 
 
 def open_mailbox() -> Any:

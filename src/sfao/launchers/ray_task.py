@@ -18,7 +18,7 @@ import torch
 
 from sfao import __version__
 from sfao.experiment.errors import FolderError
-from sfao.experiment.folder import check_free
+from sfao.experiment.lock import check_free
 from sfao.experiment.pool import THREAD_VARIABLES
 from sfao.experiment.progress import Update
 from sfao.experiment.record import Record, describe_dataset

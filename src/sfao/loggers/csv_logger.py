@@ -3,7 +3,7 @@
 import csv
 from io import StringIO
 
-from sfao.loggers.logger import Logger
+from sfao.loggers.logger import Logger, open_without_links
 
 HEADER = ["step", "name", "value"]
 
@@ -19,7 +19,7 @@ class CSVLogger(Logger):
 
     def _open(self, run_name: str, config: dict[str, object]) -> dict[str, int]:
         held = self._cut() if self.path.exists() else {}
-        self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115, it stays open until `close`
+        self._file = open(self.path, "a", encoding="utf-8", newline="", opener=open_without_links)  # noqa: SIM115
         if self._file.tell() == 0:
             self._write_rows([HEADER])
         return held
@@ -27,7 +27,7 @@ class CSVLogger(Logger):
     def _cut(self) -> dict[str, int]:
         """Cut off a line that a killed process left unfinished; return the last step of each name."""
         held = {name: step for step, name, _ in self.read()}
-        with open(self.path, "r+b") as file:
+        with open(self.path, "r+b", opener=open_without_links) as file:
             file.truncate(file.read().rfind(b"\n") + 1)
         return held
 

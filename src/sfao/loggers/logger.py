@@ -101,9 +101,15 @@ class Logger(ABC):
 
 def write_whole(path: Path, text: str) -> None:
     """Write beside the path, then rename: a process that is killed leaves the whole file or none."""
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(text)
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
+    with open(beside, "x", encoding="utf-8") as file:  # "x" follows no link
+        file.write(text)
     os.replace(beside, path)
+
+
+def open_without_links(path: str, flags: int) -> int:
+    """Open a file as `open` does with this as its `opener`, but no link to another."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _read_number(name: str, value: SupportsFloat) -> float:

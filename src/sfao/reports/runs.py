@@ -5,11 +5,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from sfao.experiment.errors import reraise_as
+from sfao.experiment.files import read_file
 from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
@@ -44,8 +46,8 @@ class LoadedRun:
 def load_runs(folders: Sequence[Path]) -> list[LoadedRun]:
     """Return the runs that the folders are or hold, at any depth, each once, in reading order.
 
-    A ReportError when a folder is not there or holds no finished run, or when a record is damaged. A damaged line of
-    telemetry costs a run the steps from there on, and it says so.
+    A ReportError when a folder is not there or holds no finished run, or when a record is damaged. Damaged telemetry
+    costs a run its steps, and it says so.
     """
     found: dict[Path, None] = {}
     for folder in folders:
@@ -110,10 +112,15 @@ def _check_folder(folder: Path) -> Path:
 
 def _find_runs(folder: Path) -> Iterator[Path]:
     """Yield the folders of runs, ended or begun; nothing is looked for below an ended one, or in hidden folders."""
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in os.walk(folder, onerror=_raise):
         if RECORD in files or CONFIG in files:
             yield Path(place)
         folders[:] = [] if RECORD in files else [name for name in folders if not name.startswith(".")]
+
+
+def _raise(error: OSError) -> None:
+    """Raise the error of a folder that cannot be listed, which would be left out otherwise."""
+    raise error
 
 
 def _root(asked: Sequence[Path], found: Sequence[Path]) -> Path:
@@ -131,7 +138,7 @@ def _name(folder: Path, root: Path) -> str:
 
 def _load(folder: Path, name: str) -> LoadedRun:
     record = _load_record(folder)
-    steps, notice = _load_steps(folder / STEPS)
+    steps, notice = _load_steps(folder / STEPS, record.steps_sha256)
     return LoadedRun(folder, name, record, steps, notice)
 
 
@@ -140,12 +147,19 @@ def _load_record(folder: Path) -> Record:
         return load_record(folder)
 
 
-def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """Return the lines up to the first that cannot be read, and a notice of that one."""
-    if not path.exists():
+def _load_steps(path: Path, digest: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the lines, and a notice of damage: none of a file with another digest than the record says.
+
+    Records of older versions say none: then the lines up to the first that cannot be read.
+    """
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
         return [], f"it has no {STEPS}"
+    if digest and sha256(data).hexdigest() != digest:
+        return [], f"{STEPS} is damaged, its digest is not the one in {RECORD}; figures leave it out"
     steps: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(data.splitlines(), start=1):
         try:
             steps.append(_check_step(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,7 @@ def _check_origin(record: Record) -> None:
 def write_lines(file: Path, records: Iterable[Record]) -> None:
     """Write one record per line, in an order that does not depend on when they were done."""
     lines = sorted(
-        (record.method, settings_key(record.config), record.seed, json.dumps(asdict(record))) for record in records
+        (record.method, settings_key(record.config), record.seed, json.dumps(record.as_json())) for record in records
     )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, "".join(f"{line[-1]}\n" for line in lines))

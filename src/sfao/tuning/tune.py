@@ -1,6 +1,6 @@
 """A study: trial after trial until there are as many as asked for, their runs in the pool of workers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from optuna.trial import FrozenTrial, TrialState
 from sfao.experiment.compare import leave_failure
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.execute import set_up
-from sfao.experiment.folder import check_free, lock_folder
+from sfao.experiment.folder import clear_finished, find_difference
+from sfao.experiment.lock import check_free, lock_folder
 from sfao.experiment.pool import Event, Watch, run_all
 from sfao.experiment.record import RECORD, Record, describe_dataset, load_record
 from sfao.experiment.runner import RefilledRunner
@@ -21,7 +22,7 @@ from sfao.streams.suite import BENCHMARKS
 from sfao.tuning.candidate import Candidate, score_records
 from sfao.tuning.proposal import propose
 from sfao.tuning.search import Search
-from sfao.tuning.study import TUNING, add_trial, check_study, describe_study, end_trial, open_study
+from sfao.tuning.study import JOURNAL, TUNING, add_trial, check_study, describe_study, end_trial, open_study
 
 #: Called with every candidate that is known at the start, and with each one that ends.
 Ended = Callable[[Candidate], None]
@@ -109,6 +110,8 @@ class _Study:
                 jobs += self._plan(trial.number, trial.params)
             else:
                 self.ended(self._read_candidate(trial))
+                for folder in self._list_folders(trial.number):
+                    clear_finished(folder)
         for job in jobs:
             check_free(job.folder)  # a process that lost its parent may still be saving its state
         return jobs
@@ -126,10 +129,13 @@ class _Study:
             return self._plan(add_trial(self.study, self.space, chosen), chosen)
         return []
 
+    def _list_folders(self, number: int) -> list[Path]:
+        """Return the folders of the runs of a trial, in the order of their seeds."""
+        return [self.out / f"trial-{number}-{seed}" for seed in self.search.seeds]
+
     def _plan(self, number: int, chosen: dict[str, Any]) -> list[Job]:
-        jobs = [
-            Job(self.search.configure(chosen, seed), self.out / f"trial-{number}-{seed}") for seed in self.search.seeds
-        ]
+        folders = zip(self.search.seeds, self._list_folders(number), strict=True)
+        jobs = [Job(self.search.configure(chosen, seed), folder) for seed, folder in folders]
         self._trial_of |= {job.folder: number for job in jobs}
         self._records[number] = []
         return jobs
@@ -157,10 +163,29 @@ class _Study:
 
     def _read_candidate(self, trial: FrozenTrial) -> Candidate:
         """Return a trial with the records that its runs left, as far as they are still there."""
-        folders = [self.out / f"trial-{trial.number}-{seed}" for seed in self.search.seeds]
+        folders = self._list_folders(trial.number)
         with reraise_as(FolderError):
             records = [load_record(folder) for folder in folders if (folder / RECORD).exists()]
+        self._check_journal(trial, records)
         if trial.state == TrialState.COMPLETE:
             return Candidate(trial.number, trial.params, records, trial.value)
         error = trial.user_attrs.get("error") or score_records(records, len(folders))[1]
         return Candidate(trial.number, trial.params, records, None, error)
+
+    def _check_journal(self, trial: FrozenTrial, records: Sequence[Record]) -> None:
+        """Refuse a journal that tells other settings or another score of a trial than the records of its runs."""
+        fault = ""
+        for record in records:
+            with reraise_as(FolderError, f"{self.out / JOURNAL} must tell the settings of trial {trial.number}: "):
+                difference = find_difference(record.config, self.search.configure(trial.params, record.seed))
+            if difference:
+                fault = f"{difference}, in its record and in the journal"
+        if trial.state != TrialState.RUNNING and len(records) == len(self.search.seeds):
+            told = trial.value if trial.state == TrialState.COMPLETE else None
+            score, _ = score_records(records, len(records))
+            if told != score:
+                fault = f"its score is {told}, and {score} in its records"
+        if fault:
+            raise FolderError(
+                f"{self.out / JOURNAL} must tell what the records of trial {trial.number} tell, but {fault}"
+            )

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.folder import check_same_data, occupy
+from sfao.experiment.folder import occupy, reuse_record
 from sfao.experiment.randomness import seed_generators
 from sfao.experiment.record import Record, describe_dataset
 from sfao.experiment.run import Run
 from sfao.experiment.run_log import RunLog, describe_step
-from sfao.experiment.telemetry import Telemetry
 from sfao.experiment.worker import Failure, Job, summarise_error
 from sfao.methods.stacked import StackReport
 
@@ -32,14 +31,15 @@ class Member(Run):
         """Lock the folder and go to the checkpoint in it, if there is one; return the record of a finished run."""
         finished = self._held.enter_context(occupy(self.folder, self.config, resume=resume))
         if finished is not None:
-            check_same_data(self.folder, finished.data, describe_dataset(self.dataset))
-            self.release()
-            return finished
+            try:
+                return reuse_record(self.folder, finished, self.config, describe_dataset(self.dataset))
+            finally:
+                self.release()
         try:
             # Models that draw random numbers are not stacked: the generators are as the seed leaves them.
             with seed_generators(self.config.seed, self.device) as self._generators:
                 self._resume()
-            self._log = RunLog(Telemetry(self.folder, self.position.telemetry), ())
+            self._log = RunLog(self.folder, self.position, ())
         except BaseException:
             self.release()
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.errors import Interrupted, is_out_of_memory
+from sfao.experiment.errors import FolderLost, Interrupted, is_out_of_memory
 from sfao.experiment.execute import set_up
 from sfao.experiment.pool import Event, Watch, run_all
 from sfao.experiment.record import Record
@@ -95,12 +95,12 @@ def run_stack(
             if not _learn(together, watch, stopping):
                 most = len(together) // 2
                 say(f"out of memory with {len(together)} runs in a stack: going on with {most}")
-                _save_all(together)  # some of them wait until others have ended
+                for name, reason in _save_all(together).items():  # some of them wait until others have ended
+                    say(f"{name} is not saved: {reason}")
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
     except Interrupted:
-        _save_all(members)
-        raise
+        raise Interrupted(_save_all(members)) from None
     finally:
         for member in members:
             member.release()
@@ -121,10 +121,16 @@ def _begin(job: Job, dataset: Dataset, resume: bool, watch: Watch, members: list
         watch(job, finished)
 
 
-def _save_all(members: Sequence[Member]) -> None:
+def _save_all(members: Sequence[Member]) -> dict[str, str]:
+    """Save all runs that go on; return {run: reason} of those that could not be saved."""
+    unsaved: dict[str, str] = {}
     for member in members:
         if not member.is_ended:
-            member.save()
+            try:
+                member.save()
+            except (OSError, FolderLost) as error:  # of this run alone
+                unsaved[member.folder.name] = summarise_error(error)
+    return unsaved
 
 
 def _learn(members: Sequence[Member], watch: Watch, stopping: Callable[[], bool]) -> bool:

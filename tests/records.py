@@ -1,0 +1,25 @@
+"""Records that tests change: sealed again, so that rules of values are seen, or as older versions left them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sfao.experiment.record import RECORD
+from sfao.experiment.seal import seal
+
+
+def read_values(folder: Path) -> dict[str, Any]:
+    """Return the values of the record in a folder, without its seal."""
+    values: dict[str, Any] = json.loads((folder / RECORD).read_text())
+    return {name: value for name, value in values.items() if name not in ("format", "sha256")}
+
+
+def change_record(folder: Path, **changes: Any) -> None:
+    """Give the record in a folder other values, under a digest of their own."""
+    (folder / RECORD).write_text(json.dumps(seal({**read_values(folder), **changes})))
+
+
+def make_old(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values as a version left them that knew no digests."""
+    return {name: value for name, value in values.items() if name != "steps_sha256"}
