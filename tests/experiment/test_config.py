@@ -3,10 +3,10 @@ import sys
 
 import pytest
 import yaml
+from sfao.experiment.yaml_lines import repeated_key
 
 from sfao.experiment.config import complete_settings, configure, make_config, parse_setting
 from sfao.experiment.errors import ConfigError, FolderError, reraise_as
-from sfao.experiment.yaml_lines import repeated_key
 
 
 def test_settings_come_from_the_benchmark_the_file_and_the_command_in_this_order(tmp_path):

@@ -134,4 +134,4 @@ def _print_results(tables: "list[Table[Any]]", out: Path) -> None:
         print_notes(table.notes, screen)
         screen.print("")
     for path in (out / RESULT, out / TABLES, out / "ORDER/METHOD-SEED/record.json"):
-        screen.print(str(path), markup=False, soft_wrap=True)
+        screen.print(str(path), soft_wrap=True)

@@ -127,4 +127,4 @@ def print_estimate(model: str, found: "Estimate", batch_size: int) -> None:
     }
     screen = console()
     for name, said in lines.items():
-        screen.print(f"{name:12}{said}", markup=False, soft_wrap=True)
+        screen.print(f"{name:12}{said}", soft_wrap=True)

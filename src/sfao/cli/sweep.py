@@ -124,7 +124,7 @@ def print_sweep(search: "Search", candidates: "list[Candidate]", summary: dict[s
     print_candidates(candidates, search, screen)
     written = [out / "comparison.json", out / "comparison.md"]
     if summary["best"] is not None:
-        screen.print(f"best: {summary['set']}", markup=False, soft_wrap=True)
+        screen.print(f"best: {summary['set']}", soft_wrap=True)
         written.append(out / BEST)
     for path in written:
-        screen.print(str(path), markup=False, soft_wrap=True)
+        screen.print(str(path), soft_wrap=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from sfao.data.formats.file_layout import Arrays, FileLayout
+from sfao.outside_text.json_text import read_json
 
 #: Changes when the readers give other arrays for the same files.
 VERSION = 1
@@ -53,7 +54,7 @@ def read_entry(entry: Path) -> Arrays | None:
     Sizes, kinds and all labels are checked. Pixels are not: reading them all would undo the mapping.
     """
     try:
-        checks = json.loads((entry / CHECKS).read_text())
+        checks = read_json(entry / CHECKS)
         # Copy on write: torch wants memory that it may write to, and the file must not change.
         arrays = Arrays(**{name: np.load(entry / f"{name}.npy", mmap_mode="c") for name in checks})
         return arrays if _compute_checks(arrays) == checks else None

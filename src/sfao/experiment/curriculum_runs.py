@@ -1,6 +1,5 @@
 """The folder of a curriculum: the statistics of its pairs, and one comparison for each order of the tasks."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.execute import set_up
 from sfao.experiment.files import write_json
 from sfao.experiment.interference import PairStatistics, probe_pairs
+from sfao.outside_text.json_text import read_json
 
 #: Kept, so that the same command proposes the same order at once.
 PAIRS = "pairs.json"
@@ -46,7 +46,7 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
     if not (out / PAIRS).exists():
         raise FolderError(f"`out` must be new or hold a curriculum, but {out} holds other files")
     try:
-        held = json.loads((out / PAIRS).read_text())
+        held = read_json(out / PAIRS)
         pairs = [PairStatistics(**pair) for pair in held["pairs"]]
     except (ValueError, TypeError, KeyError) as error:
         raise FolderError(f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}") from error

@@ -1,6 +1,5 @@
 """Finished runs, read back from their folders."""
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,9 @@ from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
 from sfao.methods import METHODS
+from sfao.outside_text.files import read_each_line
+from sfao.outside_text.json_text import parse_json
+from sfao.outside_text.limits import MOST_LINE
 from sfao.reports.comparison import BOUND, group_records
 from sfao.reports.errors import ReportError
 
@@ -144,11 +146,11 @@ def _load_steps(path: Path) -> tuple[list[dict[str, Any]], str]:
     if not path.exists():
         return [], f"it has no {STEPS}"
     steps: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            steps.append(_check_step(json.loads(line)))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
+    try:
+        for line in read_each_line(path, MOST_LINE):
+            steps.append(_check_step(parse_json(line, finite=False)))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return steps, f"line {len(steps) + 1} of {STEPS} is damaged; figures use what comes before it"
     return steps, ""
 
 

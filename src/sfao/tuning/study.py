@@ -14,6 +14,9 @@ from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.methods.search_range import SearchSpace
+from sfao.outside_text.files import read_each_line
+from sfao.outside_text.json_text import parse_json
+from sfao.outside_text.limits import MOST_LINE, OutsideTextError
 from sfao.reports.comparison import flatten_settings
 from sfao.tuning.proposal import make_distributions
 from sfao.tuning.search import Search
@@ -76,6 +79,7 @@ def open_study(out: Path, description: Mapping[str, Any]) -> optuna.Study:
         write_text(out / STUDY, yaml.safe_dump(dict(description), sort_keys=False))
     journal = out / JOURNAL
     _repair(journal)
+    _check_journal(journal)
     lock = JournalFileOpenLock(str(journal))
     try:
         storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
@@ -95,6 +99,18 @@ def _repair(journal: Path) -> None:
         if whole < len(text):
             with open(journal, "r+b") as file:
                 file.truncate(whole)
+
+
+def _check_journal(journal: Path) -> None:
+    """Refuse lines that are no JSON within limits, before Optuna reads them."""
+    if journal.exists():
+        for number, line in enumerate(read_each_line(journal, MOST_LINE), start=1):
+            try:
+                parse_json(line, finite=False)
+            except OutsideTextError as error:
+                raise FolderError(
+                    f"{journal}:{number} must be of the journal of a study, but it is damaged: {error}"
+                ) from error
 
 
 def add_trial(study: optuna.Study, space: SearchSpace, chosen: Mapping[str, Any], error: str = "") -> int:
