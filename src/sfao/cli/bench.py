@@ -55,7 +55,7 @@ def bench(
         str | None,
         typer.Option(help="Leave out what holds more.", show_default="1GB; on a GPU a third of what is free"),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1, max=1024)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The MLP alone, a few steps: a look, no result.")] = False,
     out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("runs/bench"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,

@@ -31,7 +31,7 @@ def compare(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings for all.")] = None,
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,

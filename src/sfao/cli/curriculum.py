@@ -35,7 +35,7 @@ def curriculum(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,

@@ -47,7 +47,7 @@ def reproduce(
         int | None,
         typer.Option(help="Runs at a time.", min=1, show_default="as many as cores; on a GPU 4, of WRN-28-10 1"),
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,

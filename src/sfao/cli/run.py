@@ -39,7 +39,7 @@ def run(
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, show_default="all cores")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, max=1024, show_default="all cores")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,

@@ -41,7 +41,7 @@ def sweep(
         int | None,
         typer.Option("--jobs", "--workers", help="Runs at a time.", min=1, show_default="as many as cores"),
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     stack: Stacked = False,
     launcher: Launcher = "local",
     address: Address = None,

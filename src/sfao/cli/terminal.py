@@ -58,7 +58,9 @@ def table(*headings: str) -> "Table":
 
 def fail(message: str, code: int) -> typer.Exit:
     """Print what is wrong on the error stream; the caller raises what this returns."""
-    say(f"sfao: {shorten(message, LONGEST_ERROR)}")
+    first, _, second = message.partition("\n")  # the lines of a value from outside are joined
+    said = f"{first}\n{' '.join(second.split())}" if second else first
+    say(f"sfao: {shorten(said, LONGEST_ERROR)}")
     return typer.Exit(code)
 
 

@@ -51,7 +51,7 @@ def tune(
         int | None,
         typer.Option("--jobs", "--workers", help="Runs at a time.", min=1, show_default="as many as cores"),
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,

@@ -20,6 +20,9 @@ from sfao.outside_text.plain import quote, shorten
 from sfao.outside_text.yaml_text import parse_yaml, read_yaml_file
 from sfao.streams.suite import BENCHMARKS
 
+#: {another name for a setting: its own}
+RENAMED = {"task_order": "order"}
+
 
 class ModelConfig(BaseModel):
     """A model by name; all other fields are its sizes."""

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from itertools import permutations
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from sfao.data.dataset import Dataset
 from sfao.experiment.config import RunConfig
@@ -13,7 +16,10 @@ from sfao.experiment.execute import set_up
 from sfao.experiment.files import write_json
 from sfao.experiment.interference import PairStatistics, probe_pairs
 from sfao.outside_text.json_text import read_json
+from sfao.outside_text.limits import OutsideTextError
+from sfao.outside_text.plain import quote
 
+_PAIRS = TypeAdapter(list[PairStatistics])
 #: Kept, so that the same command proposes the same order at once.
 PAIRS = "pairs.json"
 
@@ -34,7 +40,9 @@ def find_curriculum(config: RunConfig, dataset: Dataset, out: Path, tell: Callab
         pairs = probe_pairs(config, dataset, tell)
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / PAIRS, {"config": config.model_dump(), "pairs": [asdict(pair) for pair in pairs]})
-    return propose_curriculum([task.name for task in set_up(config, dataset, out).stream], pairs)
+    names = [task.name for task in set_up(config, dataset, out).stream]
+    _check_pairs(pairs, len(names), out)
+    return propose_curriculum(names, pairs)
 
 
 def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
@@ -46,19 +54,36 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
     if not (out / PAIRS).exists():
         raise FolderError(f"`out` must be new or hold a curriculum, but {out} holds other files")
     try:
-        held = read_json(out / PAIRS)
-        pairs = [PairStatistics(**pair) for pair in held["pairs"]]
-    except (ValueError, TypeError, KeyError) as error:
+        held, pairs = _split_file(read_json(out / PAIRS))
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = f"`{'.'.join(map(str, ('pairs', *first['loc'])))}`: {first['msg']}"
+        raise FolderError(f"{out / PAIRS} must be of a curriculum, but it is damaged: {said}") from error
+    except OutsideTextError as error:
         raise FolderError(f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}") from error
     wanted = config.model_dump()
-    differing = [name for name in wanted if held["config"].get(name) != wanted[name]]
+    differing = [name for name in wanted if held.get(name) != wanted[name]]
     if differing:
         name = differing[0]
         raise FolderError(
             f"`out` must be new or hold this curriculum, but in {out} "
-            f"`{name}` is {held['config'].get(name)!r}, here {wanted[name]!r}"
+            f"`{name}` is {quote(held.get(name))}, here {wanted[name]!r}"
         )
     return pairs
+
+
+def _split_file(content: Any) -> tuple[dict[str, Any], list[PairStatistics]]:
+    """Return the settings and the statistics."""
+    if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
+        raise OutsideTextError("`config` must hold settings, got none")
+    return content["config"], _PAIRS.validate_python(content.get("pairs"))
+
+
+def _check_pairs(pairs: list[PairStatistics], tasks: int, out: Path) -> None:
+    """Refuse statistics that are not of every ordered pair of tasks."""
+    found = sorted((pair.first, pair.second) for pair in pairs)
+    if found != sorted(permutations(range(tasks), 2)):
+        raise FolderError(f"{out / PAIRS} must be of a curriculum, but it is damaged: `pairs` are not of {tasks} tasks")
 
 
 def list_different_orders(curriculum: Curriculum) -> dict[str, list[int] | None]:

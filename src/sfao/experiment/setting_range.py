@@ -1,4 +1,4 @@
-"""The range of the numbers in settings: beyond it, products of them are no numbers of a tensor any more."""
+"""The range of the numbers in settings: beyond it, they are no numbers of a tensor any more."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 from sfao.checks import is_number
 from sfao.experiment.setting_errors import find_place
 
-#: The largest size: its square is a float32.
-MOST = 10**15
+#: The largest sizes; a float32 goes on to 3e38, so that a number may still be multiplied.
+MOST, MOST_WHOLE = 1e30, 10**15
 #: Settings with a range of their own.
 APART = ("seed",)
 
@@ -16,8 +16,10 @@ APART = ("seed",)
 def check_range(settings: Mapping[str, Any], file: Path | None) -> None:
     """Raise a ValueError for the first number, at any depth, that is too large; it names the setting and its line."""
     for path, value in _list_numbers(settings):
-        if not abs(value) <= MOST and path[:1] != APART:
-            raise ValueError(f"{find_place(file, path)}`{'.'.join(path)}` must be at most 1e15 in size, got {value:g}")
+        most = MOST_WHOLE if isinstance(value, int) else MOST
+        if not abs(value) <= most and path[:1] != APART:
+            name = ".".join(path)
+            raise ValueError(f"{find_place(file, path)}`{name}` must be at most {most:g} in size, got {value:g}")
 
 
 def _list_numbers(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:

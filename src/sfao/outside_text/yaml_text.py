@@ -131,6 +131,10 @@ def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
         return loader, loader.get_single_node()
     except yaml.YAMLError as error:
         raise _explain(error) from None
+    except OutsideTextError:
+        raise
+    except ValueError as error:  # of an escape that is no character
+        raise OutsideTextError(f"must be YAML: {error}") from None
 
 
 def _explain(error: yaml.YAMLError) -> OutsideTextError:

@@ -10,7 +10,7 @@ from sfao.reports.comparison_columns import INTERVAL, drop_needless, text_column
 from sfao.reports.comparison_notes import WARNING, write_notes
 from sfao.tables import Column, Table
 from sfao.tables.latex import render_latex
-from sfao.tables.markdown import render_markdown
+from sfao.tables.markdown import escape_text, render_markdown
 from sfao.tables.terminal import print_notes, render_terminal
 
 #: Columns of a terminal that leave room between those of the table.
@@ -24,7 +24,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 def as_markdown(comparison: Comparison) -> str:
     """Return one table per group, with all columns."""
-    notice = [comparison.notice] if comparison.notice else []
+    notice = [escape_text(comparison.notice)] if comparison.notice else []
     tables = [render_markdown(_table(group, text_columns(group))) for group in comparison.groups]
     return "\n\n".join([*notice, *tables]) + "\n"
 

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sfao.experiment.config import RunConfig, parse_setting
+from sfao.experiment.config import RENAMED, RunConfig, parse_setting
 from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.worker import Job
 from sfao.outside_text.limits import OutsideTextError
@@ -75,7 +75,7 @@ def plan_grid(search: Search, axes: Axes, out: Path) -> list[Combination]:
 def read_setting(config: RunConfig, name: str) -> Any:
     """Return the value of a dotted name as it was understood: 1000.0 for `1e3`."""
     value: Any = config.model_dump()
-    for key in name.split("."):
+    for key in RENAMED.get(name, name).split("."):
         value = value[key]
     return value
 
