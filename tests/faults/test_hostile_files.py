@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from sfao.reports.runs import load_runs
 from tests.faults.entry import call, runs_in_this_process
 from tests.faults.hostile import mutate_json, mutate_json_lines, mutate_yaml
 from tests.faults.tally import Attack, in_soak
@@ -97,15 +98,33 @@ def test_damaged_files_are_told_or_harmless(file, finished, attack, tmp_path, mo
         attack_file(tried, finished, file, in_soak(25, 9000))
 
 
-@pytest.mark.parametrize(("file", "mutate"), [("record.json", mutate_json), ("steps.jsonl", mutate_json_lines)])
-def test_a_report_of_damaged_runs_is_told_or_harmless(file, mutate, finished, attack, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("file", "mutate", "trials"),
+    [("record.json", mutate_json, (4, 1000)), ("steps.jsonl", mutate_json_lines, (1, 500))],
+)
+def test_a_report_of_damaged_runs_is_told_or_harmless(file, mutate, trials, finished, attack, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tried = attack("reports", f"{file} with damaged bytes, values and structure")
-    for number in range(in_soak(6, 500)):
+    for number in range(in_soak(*trials)):
 
         def trial(number: int = number) -> None:
             damage(finished, Path(), f"run/{file}", mutate, Random(f"{file} {number}"))
             call("report", "run").check()
 
         tried.try_it(f"{file} {number}", trial)
+        shutil.rmtree("run")
+
+
+def test_damaged_telemetry_is_read_up_to_the_damage(finished, attack, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tried = attack("reports", "steps.jsonl read with damaged bytes, values and structure")
+    for number in range(in_soak(60, 20_000)):
+
+        def trial(number: int = number) -> None:
+            damage(finished, Path(), "run/steps.jsonl", mutate_json_lines, Random(number))
+            (loaded,) = load_runs([Path("run")])
+            whole = len((finished / "run/steps.jsonl").read_bytes().splitlines())
+            assert loaded.notice or len(loaded.steps) in (whole, 2 * whole, *range(whole)), len(loaded.steps)
+
+        tried.try_it(str(number), trial)
         shutil.rmtree("run")

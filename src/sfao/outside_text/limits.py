@@ -11,7 +11,7 @@ MOST_JSON, MOST_LINE = 2**26, 2**24
 #: How deep lists and mappings may lie in one another.
 MOST_DEPTH = 50
 #: The values of a YAML text, each counted wherever an alias repeats it.
-MOST_VALUES = 10_000
+MOST_VALUES = 5_000
 #: Whole numbers must be smaller in size.
 MOST_WHOLE = 2**64
 

@@ -50,18 +50,19 @@ class _Loader(yaml.SafeLoader):
         self._open += 1
         check_depth(self._open, line)
         check_count(len(self._sizes), line)
+        is_alias = self.check_event(yaml.AliasEvent)  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         self._open -= 1
-        if id(node) not in self._sizes:
+        if not is_alias:
             self._sizes[id(node)] = self._measure(node, line)
+        elif id(node) not in self._sizes:
+            raise OutsideTextError("must not hold an alias of what it stands in, got one", line)
         return node
 
     def _measure(self, node: Any, line: int) -> tuple[int, int]:
         if isinstance(node, yaml.ScalarNode):
             return 1, 0
         inside = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
-        if any(id(one) not in self._sizes for one in inside):
-            raise OutsideTextError("must not hold an alias of what it stands in, got one", line)
         values = 1 + sum(self._sizes[id(one)][0] for one in inside)
         depth = 1 + max((self._sizes[id(one)][1] for one in inside), default=0)
         check_depth(depth, line)
