@@ -9,7 +9,7 @@ from sfao.experiment.errors import ConfigError
 from sfao.methods import METHODS
 from sfao.methods.search_range import Choice, Range, SearchSpace
 from sfao.outside_text.limits import OutsideTextError
-from sfao.outside_text.plain import quote
+from sfao.outside_text.plain import quote, shorten
 from sfao.outside_text.yaml_text import parse_yaml
 from sfao.tuning.search import Search, check_may_vary
 
@@ -51,9 +51,9 @@ def _parse_range(name: str, text: str) -> Range:
     if found is None or form not in ([], ["log"]):
         raise ConfigError(f"`--search {name}` must be {FORMS}, got {quote(text)}")
     if found.low >= found.high:
-        raise ConfigError(f"`--search {name}` must go from a lower to a higher number, got {quote(text)}")
+        raise ConfigError(f"`--search {name}` must go from a lower to a higher number, got {shorten(text, 80)}")
     if found.log and found.low <= 0:
-        raise ConfigError(f"`--search {name}` must begin above 0 to be `log`, got {quote(text)}")
+        raise ConfigError(f"`--search {name}` must begin above 0 to be `log`, got {shorten(text, 80)}")
     return found
 
 
