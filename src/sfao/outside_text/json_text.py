@@ -27,9 +27,8 @@ def parse_json(text: str | bytes, *, finite: bool = True) -> Any:
     """Return the value in a text, by the same rules."""
     check_length(len(text), MOST_JSON)
     text = decode(text) if isinstance(text, bytes) else text
-    more: dict[str, Any] = {"parse_constant": _refuse_constant, "parse_float": _read_finite} if finite else {}
     try:
-        value = json.loads(text, object_pairs_hook=_make_mapping, **more)
+        value = (_FINITE if finite else _ANY).decode(text)
     except OutsideTextError:
         raise
     except RecursionError:
@@ -57,3 +56,8 @@ def _refuse_constant(text: str) -> float:
 def _read_finite(text: str) -> float:
     number = float(text)
     return number if isfinite(number) else _refuse_constant(shorten(text, 40))
+
+
+# Made once: lines of telemetry are many.
+_ANY = json.JSONDecoder(object_pairs_hook=_make_mapping)
+_FINITE = json.JSONDecoder(object_pairs_hook=_make_mapping, parse_constant=_refuse_constant, parse_float=_read_finite)

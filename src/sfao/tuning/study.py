@@ -134,7 +134,7 @@ def _check_journal(journal: Path) -> None:
                 parse_json(line, finite=False)
             except OutsideTextError as error:
                 raise FolderError(
-                    f"{journal}:{number} must be of the journal of a study, but it is damaged: {error}"
+                    f"{journal} must be the journal of a study, but it is damaged: line {number} {error}"
                 ) from error
 
 
