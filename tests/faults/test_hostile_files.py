@@ -1,5 +1,6 @@
 """Whatever stands in a file that a command reads, it ends as documented, in text."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,3 +129,30 @@ def test_damaged_telemetry_is_read_up_to_the_damage(finished, attack, tmp_path, 
 
         tried.try_it(str(number), trial)
         shutil.rmtree("run")
+
+
+NAMED = {
+    "memory_bytes": 10**400,
+    "error": "\ud800",
+    "finished": "0001-01-01T00:00:00+14:00",
+    "warnings": [[["deep"]] * 2],
+    "config": {"model": {"name": []}, "benchmark": []},
+    "seconds": float("inf"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_records_that_were_reported_are_damaged(name, finished, attack, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tried = attack("reports", "records that once had a traceback")
+    shutil.copytree(finished / "run", "run")
+    record = json.loads(Path("run/record.json").read_bytes())
+    Path("run/record.json").write_text(json.dumps({**record, name: NAMED[name]}))
+
+    def trial() -> None:
+        for command in (RUN, ("report", "run")) if name != "config" else (RUN,):
+            ended = call(*command)
+            ended.check()
+            assert ended.code == 2 or name == "config", (ended.code, ended.error)
+
+    tried.try_it(name, trial)

@@ -126,3 +126,32 @@ def test_folders_of_any_name(attack, tmp_path, monkeypatch):
     for name in names:
         tried.try_it(ascii(name), lambda name=name: trial(name))
     tried.try_it("a report of all of them", lambda: call("report", *names[: in_soak(4, len(names))]).check())
+
+
+NAMED = [
+    ("--set", "lr=2020-13-45"),
+    ("--set", "lr=1e308"),
+    ("--set", "lr=" + "9" * 5000),
+    ("--set", "lr=" + "[" * 5000),
+    ("--set", "lr=\x1b[31m"),
+    ("--set", "[bold]=[/]"),
+    ("--method", "\x1b[31m[/]"),
+    ("--seed", "9" * 5000),
+    ("--seed", "\x1b[31m"),
+    ("--\x1b[31m", "[/]"),
+    ("--config", "\x1b]0;x\x07[/]"),
+    ("--preset", "\udcff"),
+]
+
+
+def test_what_was_reported_is_bad_usage(attack, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tried = attack(TARGET, "settings that once had a traceback")
+
+    def trial(arguments: tuple[str, str]) -> None:
+        ended = call("run", NAME, "--out", "run", *arguments)
+        ended.check()
+        assert ended.code == 2, ended.error
+
+    for arguments in NAMED:
+        tried.try_it(ascii(arguments)[:80], lambda arguments=arguments: trial(arguments))

@@ -50,7 +50,7 @@ class _Loader(yaml.SafeLoader):
         self._open += 1
         check_depth(self._open, line)
         check_count(len(self._sizes), line)
-        is_alias = self.check_event(yaml.AliasEvent)  # type: ignore[no-untyped-call]
+        is_alias = self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
         self._open -= 1
         if not is_alias:
