@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import ValidationError
-from rich.console import Console
 from torch import nn
 
 from sfao.checks import check_choice, check_count
@@ -25,6 +24,7 @@ from sfao.methods import METHODS, Method, Training
 from sfao.models import MODELS
 from sfao.names import Names
 from sfao.optim.descent import MOMENTUM_FORMS
+from sfao.outside_text.screen import Screen
 from sfao.reports.comparison import Comparison, compare_records
 from sfao.reports.comparison_formats import as_markdown, print_comparison
 from sfao.streams.own_benchmark import cut_own
@@ -58,7 +58,7 @@ class Result:
         return {method: sum(own) / len(own) for method, own in values.items()}
 
     def __str__(self) -> str:
-        console = Console(file=StringIO(), width=WIDTH, highlight=False)
+        console = Screen(file=StringIO(), width=WIDTH)
         with console.capture() as captured:
             print_comparison(self.comparison, console)
         return captured.get().rstrip()

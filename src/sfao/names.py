@@ -42,7 +42,7 @@ class Names(dict[str, Thing]):
 
     def is_known(self, name: object) -> bool:
         """Tell whether a name is ours, or has been found before: nothing is imported."""
-        return name in self or name in self._found
+        return isinstance(name, str) and (name in self or name in self._found)
 
     def list_all(self) -> tuple[str, ...]:
         """Return our own names and those of installed packages."""

@@ -128,7 +128,7 @@ def test_the_statistics_are_kept_in_the_folder_and_of_these_settings(tmp_path, d
     with pytest.raises(FolderError, match=r"must be new or hold this curriculum, but in .* `lr` is 0.05, here 0.1"):
         find_curriculum(config(tasks=2, lr=0.1), digits, tmp_path / "out", silent)
     (tmp_path / "out" / PAIRS).write_text("{}")
-    with pytest.raises(FolderError, match=r"must be of a curriculum, but it is damaged: 'pairs'"):
+    with pytest.raises(FolderError, match=r"must be of a curriculum, but it is damaged: `config` must hold settings"):
         find_curriculum(small, digits, tmp_path / "out", silent)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()

@@ -3,12 +3,11 @@
 from io import StringIO
 from pathlib import Path
 
-from rich.console import Console
-
 from sfao.cli.live import Line, _Screen
 from sfao.experiment.config import configure
 from sfao.experiment.pool import Lost
 from sfao.experiment.worker import Begun, Failure, Job
+from sfao.outside_text.screen import Screen
 
 
 def lines(*places, seeds):
@@ -21,7 +20,7 @@ def lines(*places, seeds):
 
 
 def shown(known, height):
-    console = Console(file=StringIO(), width=80, height=height)
+    console = Screen(file=StringIO(), width=80, height=height)
     console.print(_Screen(known, console))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 

@@ -146,12 +146,12 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(tmp_path):
-    (tmp_path / "c.yaml").write_text("a: " + "[" * 5000 + "]" * 5000)  # deeper than the parser can follow
-    command = ["run", "split-mnist-5k", "--config", "c.yaml", "--out", "run"]
+    (tmp_path / "mine.py").write_text("def build(hidden=3):\n    return {}['a model']\n")
+    command = ["run", "split-mnist-5k", "--set", "model.name=mine:build", "--out", "run"]
     done = sfao(*command, cwd=tmp_path)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 2
-    assert "RecursionError" in done.stderr
+    assert "KeyError" in done.stderr
     assert "Traceback" in sfao(*command, "--debug", cwd=tmp_path).stderr
 
 

@@ -2,9 +2,9 @@ import json
 from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from sfao.experiment.record import Record
+from sfao.outside_text.screen import Screen
 from sfao.reports.comparison import compare_records
 from sfao.reports.comparison_formats import as_json, as_markdown, print_comparison
 
@@ -32,7 +32,7 @@ def only_group(records):
 
 
 def text(records, width=120):
-    console = Console(file=StringIO(), width=width)
+    console = Screen(file=StringIO(), width=width)
     print_comparison(compare_records(records), console)
     return console.file.getvalue()
 

@@ -4,9 +4,9 @@ import json
 from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from sfao.experiment.errors import FolderError
+from sfao.outside_text.screen import Screen
 from sfao.reproduction.archive import Archive
 from sfao.reproduction.formats import as_json, as_markdown, print_reproduction
 from sfao.reproduction.protocol import protocol
@@ -25,7 +25,7 @@ def row_of(table, name, number=0):
 
 
 def text(table, width=120):
-    console = Console(file=StringIO(), width=width)
+    console = Screen(file=StringIO(), width=width)
     print_reproduction(table, console)
     return console.file.getvalue()
 

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,3 +38,15 @@ def test_a_bar_in_a_cell_or_a_title_ends_no_cell(name):
 def test_as_many_cells_as_columns_whatever_the_names(name):
     for line in render_grid(race([Runner(name, 1.0)])).splitlines():
         assert line.replace("\\|", "").count("|") == 4
+
+
+@given(st.text(alphabet="ab<>&#;![]()/\x1b\n\u202e\ud800| x1", max_size=30))
+def test_no_html_link_picture_or_control_comes_from_a_name(name):
+    written = render_markdown(race([Runner(name, 1.0)], title=name, notes=[name]))
+    assert not re.search(r"<[A-Za-z/!?]|&#|\]\(", written)
+    assert not {"\x1b", "\u202e", "\ud800"} & set(written)
+    assert len(written.splitlines()) == 7
+
+
+def test_a_comparison_stays_readable():
+    assert escape_markdown("p <0.0001 & [1, 2] <b>") == "p <0.0001 & [1, 2] &lt;b>"

@@ -1,15 +1,15 @@
 from io import StringIO
 
 import pytest
-from rich.console import Console
 
+from sfao.outside_text.screen import Screen
 from sfao.tables import Column
 from sfao.tables.terminal import print_notes, render_terminal, split_columns
 from tests.tables.runners import NAME, REMARK, SECONDS, Runner, race
 
 
 def lines(table, width=80, colour=False, **options):
-    console = Console(file=StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None)
+    console = Screen(file=StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None)
     console.print(render_terminal(table, **options))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -81,6 +81,6 @@ def test_a_column_wider_than_the_terminal_still_has_a_piece():
 
 
 def test_notes_are_printed_as_they_are_each_in_its_style():
-    console = Console(file=StringIO(), force_terminal=True, color_system="standard", width=80)
+    console = Screen(file=StringIO(), force_terminal=True, color_system="standard", width=80)
     print_notes(["[1] plain", "beware"], console, lambda note: "yellow" if note == "beware" else "dim")
     assert console.file.getvalue().splitlines() == ["\x1b[2m[1] plain\x1b[0m", "\x1b[33mbeware\x1b[0m"]

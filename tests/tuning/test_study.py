@@ -92,7 +92,7 @@ def test_folders_that_hold_something_else_are_refused(tmp_path):
 @pytest.mark.parametrize("content", ["", "[1]", "benchmark: {", "benchmark: split-mnist-5k\nmethod: 3\n"])
 def test_a_damaged_description_is_named(out, content):
     (out / STUDY).write_text(content)
-    with pytest.raises(FolderError, match=r"study\.yaml must "):
+    with pytest.raises(FolderError, match=r"study\.yaml(:1:)? must "):
         check_study(out, describe())
 
 

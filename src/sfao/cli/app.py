@@ -1,8 +1,11 @@
 """The commands of the laboratory, collected under `sfao`."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from sfao import __version__
 from sfao.cli.bench import bench
@@ -16,14 +19,41 @@ from sfao.cli.report import report
 from sfao.cli.reproduce import reproduce
 from sfao.cli.run import run
 from sfao.cli.sweep import sweep
+from sfao.cli.terminal import LONGEST_ERROR, say
 from sfao.cli.tune import tune
+from sfao.outside_text.plain import plain, shorten
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+@contextmanager
+def plain_usage_errors() -> Iterator[None]:
+    """Take letters that act, and most of a long value, out of what typer says of arguments that it refuses."""
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "message", None)
+        if isinstance(message, str) and hasattr(error, "format_message"):
+            error.message = shorten(plain(message), LONGEST_ERROR)  # type: ignore[attr-defined]
+        raise
+
+
+class PlainGroup(TyperGroup):
+    """The commands; errors of usage are text."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        with plain_usage_errors():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with plain_usage_errors():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(cls=PlainGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"sfao {__version__}")
+        say(f"sfao {__version__}", error=False)
         raise typer.Exit
 
 

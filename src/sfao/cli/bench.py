@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfao.cli.terminal import console, say_json, spoken_errors
+from sfao.cli.terminal import console, error_console, say_json, spoken_errors
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def bench(
         str | None,
         typer.Option(help="Leave out what holds more.", show_default="1GB; on a GPU a third of what is free"),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1, max=1024)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The MLP alone, a few steps: a look, no result.")] = False,
     out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("runs/bench"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
@@ -178,17 +178,18 @@ def print_or_dump(results: "Results", written: list[Path], quiet: bool, as_json:
         screen = console()
         print_results(results, screen)
         for path in written:
-            screen.print(str(path), markup=False, soft_wrap=True)
+            screen.print(str(path), soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(shown: bool) -> "Iterator[Progress]":
     """Show a bar with the number of groups of cases that are measured."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
-    screen = Console(stderr=True)
-    columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+    from sfao.outside_text.screen import make_text_column
+
+    screen = error_console()
+    columns: list[Any] = [make_text_column("{task.description}"), BarColumn(), MofNCompleteColumn()]
     # Elsewhere it would leave an empty line; and it is drawn between measurements alone, as they share the machine.
     disabled = not (shown and screen.is_terminal)
     with Progress(*columns, console=screen, transient=True, disable=disabled, auto_refresh=False) as display:

@@ -8,7 +8,7 @@ import typer
 from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import Loggers, stop_signals
 from sfao.cli.stack import Stacked, choose_runner
-from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors
+from sfao.cli.terminal import FAILED, console, fail, say, say_json, spoken_errors
 from sfao.names import name_folder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def compare(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings for all.")] = None,
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,
@@ -101,7 +101,7 @@ def run_in_view(jobs: "list[Job]", *, shown: bool, debug: bool, **how: Any) -> "
     with stop_signals() as stopping, live_lines(jobs, shown=shown) as watch:
         records = compare(jobs, watch=note_tracebacks(watch, tracebacks), stopping=stopping, **how)
     if debug:
-        typer.echo("\n".join(tracebacks), err=True)
+        say("\n".join(tracebacks))
     return records
 
 
@@ -157,6 +157,6 @@ def print_results(compared: "Comparison", records: "list[Record]", out: Path) ->
     for record in records:
         if record.status != "done":
             line = f"{record.method} seed {record.seed} {record.status}: {record.error}"
-            screen.print(line, style="red", markup=False)
+            screen.print(line, style="red")
     for path in (out / "comparison.json", out / "comparison.md", out / "METHOD-SEED/record.json"):
-        screen.print(str(path), markup=False, soft_wrap=True)
+        screen.print(str(path), soft_wrap=True)

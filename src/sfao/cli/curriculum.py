@@ -35,7 +35,7 @@ def curriculum(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,
@@ -134,4 +134,4 @@ def _print_results(tables: "list[Table[Any]]", out: Path) -> None:
         print_notes(table.notes, screen)
         screen.print("")
     for path in (out / RESULT, out / TABLES, out / "ORDER/METHOD-SEED/record.json"):
-        screen.print(str(path), markup=False, soft_wrap=True)
+        screen.print(str(path), soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfao.cli.terminal import FAILED, console, fail, say_json, spoken_errors, table
+from sfao.cli.terminal import FAILED, console, error_console, fail, say_json, spoken_errors, table
 
 if TYPE_CHECKING:
     from sfao.data.fetching.progress import Progress
@@ -59,9 +59,7 @@ def _format_place(entry: dict[str, Any]) -> str:
 @contextmanager
 def show_counting() -> Iterator[None]:
     """Show a sign of life on a terminal: images in pickles take a second to count."""
-    from rich.console import Console
-
-    screen = Console(stderr=True)
+    screen = error_console()
     with screen.status("counting images") if screen.is_terminal else nullcontext():
         yield
 
@@ -129,23 +127,26 @@ def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> N
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
     styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red", "accepted": "yellow"}
     files = table("status", "file", "detail")
     for row in rows:
-        files.add_row(f"[{styles[row['status']]}]{row['status']}[/]", row["path"], row["detail"])
+        files.add_row(Text(row["status"], styles[row["status"]]), row["path"], row["detail"])
     console().print(files)
 
 
 @contextmanager
 def show_bars(shown: bool) -> "Iterator[Progress]":
     """Show one bar for each piece of work that reports its progress."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    shown = shown and console.is_terminal  # elsewhere it would leave an empty line
-    with Progress(*columns, console=console, transient=True, disable=not shown) as display:
+    from sfao.outside_text.screen import make_text_column
+
+    columns = (make_text_column("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    screen = error_console()
+    shown = shown and screen.is_terminal  # elsewhere it would leave an empty line
+    with Progress(*columns, console=screen, transient=True, disable=not shown) as display:
         known: dict[str, TaskID] = {}
 
         def progress(what: str, done: int, total: int | None) -> None:

@@ -42,7 +42,7 @@ def estimate(
     classes: Annotated[int, typer.Option(help="Outputs of the model.", min=1)] = 10,
     batch_size: Annotated[int, typer.Option(help="Examples a step.", min=1)] = 32,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1, max=1024)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
 ) -> None:
@@ -127,4 +127,4 @@ def print_estimate(model: str, found: "Estimate", batch_size: int) -> None:
     }
     screen = console()
     for name, said in lines.items():
-        screen.print(f"{name:12}{said}", markup=False, soft_wrap=True)
+        screen.print(f"{name:12}{said}", soft_wrap=True)

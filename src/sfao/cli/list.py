@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfao.cli.terminal import console, say_json, spoken_errors, table
+from sfao.cli.terminal import console, say, say_json, spoken_errors, table
 
 if TYPE_CHECKING:
     from sfao.methods import Method
@@ -51,7 +51,7 @@ def find_all(names: "Names[Any]") -> dict[str, Any]:
         try:
             found[name] = names[name]
         except ValueError as error:
-            typer.echo(f"sfao: left out: {error}", err=True)
+            say(f"sfao: left out: {error}")
     return found
 
 

@@ -5,17 +5,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from sfao.cli.terminal import error_console
 from sfao.experiment.compare import jobs_by_folder
 from sfao.experiment.pool import Event, Lost, Skipped, Watch
 from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
 from sfao.experiment.worker import Begun, Failure, Job
+from sfao.outside_text.plain import plain
+from sfao.outside_text.screen import Screen
 
 STYLES = {
     "waiting": "dim",
@@ -68,7 +71,7 @@ class Line:
             f"seed {self.job.config.seed}",
             Text(self.state, style),
             shown,
-            Text(self.detail, overflow="ellipsis"),
+            Text(plain(self.detail), overflow="ellipsis"),
         )
 
     @property
@@ -94,7 +97,7 @@ def describe_ending(record: Record) -> str:
 @contextmanager
 def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
     """Keep a screen up to date on a terminal; elsewhere, print a line whenever a run ends."""
-    console = Console(stderr=True)
+    console = error_console()
     several = len(jobs_by_folder(jobs)) > 1
     lines = {job.folder: Line(job, job.folder.parent.name if several else "") for job in jobs}
 
@@ -111,12 +114,12 @@ def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
         yield _log_lines(lines, console)
 
 
-def _log_lines(lines: dict[Path, Line], console: Console) -> Watch:
+def _log_lines(lines: dict[Path, Line], console: Screen) -> Watch:
     def hear(job: Job, event: Event) -> None:
         line = lines[job.folder]
         line.hear(event)
         if not isinstance(event, Begun | Update):
-            console.print(line.plain, highlight=False, markup=False, soft_wrap=True)
+            console.print(line.plain, soft_wrap=True)
 
     return hear
 
@@ -124,7 +127,7 @@ def _log_lines(lines: dict[Path, Line], console: Console) -> Watch:
 class _Screen:
     """The lines that fit the terminal, drawn again whenever rich asks for them."""
 
-    def __init__(self, lines: dict[Path, Line], console: Console) -> None:
+    def __init__(self, lines: dict[Path, Line], console: Screen) -> None:
         self.lines, self.console = lines, console
 
     def __rich__(self) -> Table:
@@ -136,7 +139,7 @@ class _Screen:
             table.add_column(no_wrap=True)
         for place, shown in _split_by_place(visible).items():
             if place:
-                table.add_row(Text(place, "bold"), Text(_count_ended(by_place[place]), "bold"))
+                table.add_row(Text(plain(place), "bold"), Text(_count_ended(by_place[place]), "bold"))
             for line in shown:
                 table.add_row(*line.cells)
         if len(visible) < len(lines):

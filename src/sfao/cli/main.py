@@ -2,6 +2,7 @@
 
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 #: What the extra `lab` of the package brings, by the names that are imported.
 LAB = (
@@ -33,6 +34,9 @@ def main() -> None:
         sys.exit(BAD_USAGE)
     from sfao.cli.app import app
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a name in a script that the terminal does not know is still told
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="sfao")
 
 

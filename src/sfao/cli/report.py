@@ -1,6 +1,5 @@
 """sfao report: finished runs as a page, tables and figures."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sfao.cli.terminal import console, say_json, spoken_errors
+from sfao.cli.terminal import console, error_console, say_json, spoken_errors
 
 #: Seconds after which a user wants to know what is going on.
 PATIENCE = 2.0
@@ -37,9 +36,9 @@ def report(
         return
     screen = console()
     for line in notices:
-        screen.print(line, style="yellow", markup=False, soft_wrap=True)
+        screen.print(line, style="yellow", soft_wrap=True)
     for path in written:
-        screen.print(str(path), markup=False, soft_wrap=True)
+        screen.print(str(path), soft_wrap=True)
 
 
 def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path], list[str]]:
@@ -82,8 +81,10 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
 
 def figures_before(out: Path) -> set[str]:
     """Return the names of the figures that an earlier report left here; only those that are names."""
+    from sfao.outside_text.json_text import read_json
+
     try:
-        names = json.loads((out / WRITTEN).read_text())
+        names = read_json(out / WRITTEN)
     except (OSError, ValueError):
         return set()
     known = names if isinstance(names, list) else []
@@ -93,14 +94,11 @@ def figures_before(out: Path) -> set[str]:
 @contextmanager
 def progress() -> Iterator[Tell]:
     """Show the current work on the error stream of a terminal, once it takes long."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    screen, began = Console(stderr=True), time.monotonic()
+    screen, began = error_console(), time.monotonic()
     status = screen.status("")
 
     def tell(doing: str) -> None:
-        status.update(escape(doing))
+        status.update(doing)
         if screen.is_terminal and time.monotonic() - began > PATIENCE:
             status.start()
 

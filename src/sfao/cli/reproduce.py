@@ -10,7 +10,7 @@ import typer
 
 from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import stop_signals
-from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spoken_errors, table
+from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say, say_json, spoken_errors, table
 
 if TYPE_CHECKING:
     from sfao.experiment.record import Record
@@ -47,7 +47,7 @@ def reproduce(
         int | None,
         typer.Option(help="Runs at a time.", min=1, show_default="as many as cores; on a GPU 4, of WRN-28-10 1"),
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,
@@ -179,7 +179,7 @@ def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, is_local:
     records, left = list(plan.done), jobs_by_folder(plan.left)
     if not silent:
         for place, jobs in left.items():
-            typer.echo(f"{place}: {len(jobs)} runs to do", err=True)
+            say(f"{place}: {len(jobs)} runs to do")
     for workers, jobs in _assign_workers(chain.from_iterable(left.values()), workers_asked, is_local).items():
         with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
             records += compare(jobs, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
@@ -223,7 +223,7 @@ def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", s
         say_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
     elif shown:
         for path in figures:
-            console().print(str(path), markup=False, soft_wrap=True)
+            console().print(str(path), soft_wrap=True)
 
 
 def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
@@ -249,7 +249,7 @@ def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[di
         made.append(as_json(one))
         if shown:
             print_reproduction(one, screen)
-            screen.print(f"{file}.md\n{file}.json\n", markup=False, soft_wrap=True)
+            screen.print(f"{file}.md\n{file}.json\n", soft_wrap=True)
     return made
 
 
@@ -271,7 +271,7 @@ def _warn_of_absent(plan: "Plan", request: _Request) -> None:
     """Name on the error stream the tables that will be incomplete, and the command that gets the data."""
     for dataset, message in plan.absent.items():
         affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
-        typer.echo(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}", err=True)
+        say(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}")
 
 
 def _print_plan(plan: "Plan", as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfao.cli.terminal import FAILED, fail, say_json, spoken_errors
+from sfao.cli.terminal import FAILED, console, error_console, fail, say_json, spoken_errors
 from sfao.names import name_folder
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, show_default="all cores")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, max=1024, show_default="all cores")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
@@ -118,16 +118,17 @@ def stop_signals() -> Iterator[StopSignals]:
 @contextmanager
 def progress_bar(shown: bool) -> "Iterator[Report]":
     """Show a bar over all steps: task, epoch, steps per second, loss, and the decisions of the gate."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    from sfao.outside_text.screen import make_text_column
+
+    screen = error_console()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[live]}")
     bar = Progress(
-        *(TextColumn(column) if isinstance(column, str) else column for column in columns),
-        console=console,
+        *(make_text_column(column) if isinstance(column, str) else column for column in columns),
+        console=screen,
         transient=True,
-        disable=not (shown and console.is_terminal),  # elsewhere it would leave an empty line
+        disable=not (shown and screen.is_terminal),  # elsewhere it would leave an empty line
     )
     with bar:
         item = bar.add_task("starting", total=None, live="")
@@ -154,31 +155,31 @@ def _name_task(record: "Record", number: int) -> str:
 
 def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) -> None:
     """Print the notices, the accuracy matrix, the metrics and the folder of a run."""
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from sfao.experiment.record import describe_rollback
 
-    console = Console()
+    screen = console()
     for notice in notices:
-        console.print(notice, highlight=False)
+        screen.print(notice)
     if record.accuracy_matrix:
         table = Table(title=f"{record.method} on {record.benchmark}, seed {record.seed}: accuracy")
         table.add_column("after")
         for number in range(len(record.accuracy_matrix[0])):
             table.add_column(_name_task(record, number), justify="right")
         for number, row in enumerate(record.accuracy_matrix):
-            cells = [f"[bold]{a:.3f}[/]" if i == number else f"{a:.3f}" for i, a in enumerate(row)]
+            cells = [Text(f"{a:.3f}", "bold" if i == number else "") for i, a in enumerate(row)]
             table.add_row(_name_task(record, number), *cells)
-        console.print(table)
+        screen.print(table)
     for name, value in record.metrics.items():
-        console.print(f"{name.replace('_', ' '):20} {value:.4f}")
-    console.print(f"{'bytes held':20} {record.memory_bytes:,}")
-    console.print(f"{'time':20} {record.seconds:.1f} s, {record.step_ms:.2f} ms a step")
+        screen.print(f"{name.replace('_', ' '):20} {value:.4f}")
+    screen.print(f"{'bytes held':20} {record.memory_bytes:,}")
+    screen.print(f"{'time':20} {record.seconds:.1f} s, {record.step_ms:.2f} ms a step")
     if record.stacked:
-        console.print(f"{'stacked':20} {record.stacked['runs']} runs: {record.stacked['note']}", highlight=False)
+        screen.print(f"{'stacked':20} {record.stacked['runs']} runs: {record.stacked['note']}")
     for rollback in record.rollbacks:
-        console.print(describe_rollback(rollback), highlight=False, markup=False)
+        screen.print(describe_rollback(rollback))
     for warning in record.warnings:
-        console.print(f"[yellow]warning[/] {warning}", highlight=False)
-    console.print(f"{'folder':20} {folder}", highlight=False)
+        screen.print(Text("warning", "yellow"), warning)
+    screen.print(f"{'folder':20} {folder}", soft_wrap=True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfao.cli.terminal import say
+
 if TYPE_CHECKING:
     from sfao.experiment.runner import Runner
     from sfao.experiment.worker import Job
@@ -45,7 +47,7 @@ def choose_runner(
 
 
 def _say(line: str) -> None:
-    typer.echo(line, err=True)
+    say(line)
 
 
 def _be_quiet(line: str) -> None:

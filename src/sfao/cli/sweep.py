@@ -41,7 +41,7 @@ def sweep(
         int | None,
         typer.Option("--jobs", "--workers", help="Runs at a time.", min=1, show_default="as many as cores"),
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     stack: Stacked = False,
     launcher: Launcher = "local",
     address: Address = None,
@@ -124,7 +124,7 @@ def print_sweep(search: "Search", candidates: "list[Candidate]", summary: dict[s
     print_candidates(candidates, search, screen)
     written = [out / "comparison.json", out / "comparison.md"]
     if summary["best"] is not None:
-        screen.print(f"best: {summary['set']}", markup=False, soft_wrap=True)
+        screen.print(f"best: {summary['set']}", soft_wrap=True)
         written.append(out / BEST)
     for path in written:
-        screen.print(str(path), markup=False, soft_wrap=True)
+        screen.print(str(path), soft_wrap=True)

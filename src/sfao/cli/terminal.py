@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from sfao.outside_text.plain import plain, shorten
+
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
+    from sfao.outside_text.screen import Screen
+
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
+#: Letters of an error, which is one or two lines.
+LONGEST_ERROR = 1000
 
 
 def say_json(value: Any) -> None:
@@ -20,12 +25,24 @@ def say_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def console() -> "Console":
-    """Return the console for tables; in a file or a pipe they are wider than most terminals."""
-    from rich.console import Console
+def say(text: str, *, error: bool = True) -> None:
+    """Print text as text, on the error stream unless `error` is false."""
+    typer.echo(plain(text), err=error)
 
-    screen = Console(highlight=False)
-    return screen if screen.is_terminal else Console(highlight=False, width=120)
+
+def console() -> "Screen":
+    """Return the console for tables; in a file or a pipe they are wider than most terminals."""
+    from sfao.outside_text.screen import Screen
+
+    screen = Screen()
+    return screen if screen.is_terminal else Screen(width=120)
+
+
+def error_console() -> "Screen":
+    """Return the console for progress, on the error stream."""
+    from sfao.outside_text.screen import Screen
+
+    return Screen(stderr=True)
 
 
 def table(*headings: str) -> "Table":
@@ -41,16 +58,18 @@ def table(*headings: str) -> "Table":
 
 def fail(message: str, code: int) -> typer.Exit:
     """Print what is wrong on the error stream; the caller raises what this returns."""
-    typer.echo(f"sfao: {message}", err=True)
+    first, _, second = message.partition("\n")  # the lines of a value from outside are joined
+    said = f"{first}\n{' '.join(second.split())}" if second else first
+    say(f"sfao: {shorten(said, LONGEST_ERROR)}")
     return typer.Exit(code)
 
 
 @contextmanager
 def spoken_errors(debug: bool) -> Iterator[None]:
-    """Turn errors that a user can fix into an exit code and a line; with `debug`, a traceback."""
+    """Turn errors into an exit code and one or two lines; with `debug`, a traceback in front of them."""
     from sfao.checks import MissingLibrary
     from sfao.data.errors import DataError
-    from sfao.experiment.errors import ConfigError, FolderError, FolderLost, GuardError, Interrupted
+    from sfao.experiment.errors import ConfigError, FolderError, FolderLost, GuardError, Interrupted, is_out_of_memory
     from sfao.reports.errors import ReportError
 
     try:
@@ -61,20 +80,22 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         raise fail("interrupted", INTERRUPTED) from None
     except (typer.Exit, BrokenPipeError):  # typer ends quietly when the reader is gone
         raise
-    except (ConfigError, FolderError, DataError, MissingLibrary, ReportError) as error:
-        if debug:
-            raise
-        raise fail(str(error), BAD_USAGE) from None
-    except (GuardError, FolderLost) as error:
-        if debug:
-            raise
-        raise fail(str(error), FAILED) from None
-    except OSError as error:
-        if debug:
-            raise
-        raise fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), FAILED) from None
     except Exception as error:
         if debug:
-            raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            from traceback import format_exc
+
+            say(format_exc())
+        if isinstance(error, ConfigError | FolderError | DataError | MissingLibrary | ReportError):
+            raise fail(str(error), BAD_USAGE) from None
+        if isinstance(error, GuardError | FolderLost):
+            raise fail(str(error), FAILED) from None
+        if isinstance(error, OSError):
+            raise fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), FAILED) from None
+        if is_out_of_memory(error):
+            raise fail(f"there is not enough memory: {_join(error)}", FAILED) from None
+        said = f"{type(error).__name__}: {_join(error)}"
         raise fail(f"{said}\nNobody foresaw this: --debug shows where it happened", FAILED) from None
+
+
+def _join(error: Exception) -> str:
+    return shorten(" ".join(str(error).split()), 300)

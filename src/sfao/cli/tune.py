@@ -10,7 +10,7 @@ import typer
 from sfao.cli.compare import note_tracebacks
 from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import stop_signals
-from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say_json, spoken_errors
+from sfao.cli.terminal import FAILED, INTERRUPTED, console, error_console, fail, say, say_json, spoken_errors
 from sfao.names import name_folder
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def tune(
         int | None,
         typer.Option("--jobs", "--workers", help="Runs at a time.", min=1, show_default="as many as cores"),
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,
@@ -94,7 +94,7 @@ def tune(
         out = out or Path("runs/tune") / name_folder(f"{benchmark}-{method}")
         shown = not (quiet or as_json)
         if shown:
-            typer.echo(describe_search(search, space, trials), err=True)
+            say(describe_search(search, space, trials))
         tracebacks: list[str] = []
         try:
             with stop_signals() as stopping, progress(trials, len(search.seeds), shown) as (watch, ended):
@@ -115,7 +115,7 @@ def tune(
         except Interrupted as error:
             raise fail(error.describe("the same command goes on with the study"), INTERRUPTED) from None
         if debug:
-            typer.echo("\n".join(tracebacks), err=True)
+            say("\n".join(tracebacks))
         summary = write_study(search, space, candidates, out)
         if as_json:
             say_json(summary)
@@ -137,14 +137,15 @@ def describe_search(search: "Search", space: "SearchSpace", trials: int) -> str:
 @contextmanager
 def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Callable[[Candidate], None]]]":
     """Show a bar over all trials, with the best so far; where there is no terminal, a line for each trial that ends."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
     from sfao.experiment.progress import Update
+    from sfao.outside_text.screen import make_text_column
     from sfao.tuning.candidate import choose_best
 
-    screen = Console(stderr=True)
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[best]}")]
+    screen = error_console()
+    texts = [make_text_column(form) for form in ("{task.description}", "{task.fields[best]}")]
+    columns = [texts[0], BarColumn(), TimeElapsedColumn(), texts[1]]
     known: list[Candidate] = []
     #: {folder of a run under way: the share of it that is done}
     shares: dict[Path, float] = {}
@@ -172,7 +173,7 @@ def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Cal
             draw()
             if shown and not screen.is_terminal:
                 said = f"accuracy {candidate.score:.3f}" if candidate.score is not None else candidate.error
-                typer.echo(f"trial {candidate.number}: {said}", err=True)
+                say(f"trial {candidate.number}: {said}")
 
         yield watch, ended
 
@@ -205,7 +206,7 @@ def print_study(search: "Search", candidates: "list[Candidate]", summary: dict[s
     print_candidates(candidates, search, screen, "trial")
     written = [out / "trials.json", out / "trials.md"]
     if summary["best"] is not None:
-        screen.print(f"best: {summary['set']}", markup=False, soft_wrap=True)
+        screen.print(f"best: {summary['set']}", soft_wrap=True)
         written.append(out / BEST)
     for path in written:
-        screen.print(str(path), markup=False, soft_wrap=True)
+        screen.print(str(path), soft_wrap=True)

@@ -3,16 +3,15 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from rich.console import Console
-
 from sfao.cost.results import Results, Row
+from sfao.outside_text.screen import Screen
 from sfao.tables import Column, Table
 from sfao.tables.markdown import render_markdown
 from sfao.tables.terminal import print_notes, render_terminal
 
 
-def print_results(results: Results, console: Console) -> None:
-    console.print(_make_heading(results), markup=False)
+def print_results(results: Results, console: Screen) -> None:
+    console.print(_make_heading(results))
     for table in _tables(results):
         console.print(render_terminal(table, overflow="fold"))
     print_notes(write_notes(results), console)

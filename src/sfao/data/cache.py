@@ -25,6 +25,7 @@ from sfao.data.array_digests import Checks, digest_arrays, digest_checks, make_c
 from sfao.data.digests import compute_digest
 from sfao.data.formats.file_layout import Arrays
 from sfao.data.proofs import drop_proof, is_proven, keep_proof, take_marks
+from sfao.outside_text.json_text import parse_json
 
 #: Changes when the readers give other arrays for the same files, or entries look otherwise.
 VERSION = 2
@@ -130,7 +131,7 @@ def _read_checks(entry: Path) -> Checks:
     with path.open("rb") as file:
         text = file.read(LARGEST_CHECKS).decode(errors="replace")
     try:
-        checks: Checks = json.loads(text)["arrays"]
+        checks: Checks = parse_json(text)["arrays"]
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedEntry(path) from error
     if text != _format_checks(checks) or list(checks) != [field.name for field in fields(Arrays)]:

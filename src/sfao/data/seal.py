@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sfao.data.digests import digest_text
 from sfao.data.small_files import read_all, write_first
+from sfao.outside_text.json_text import parse_json
 
 
 class Origin(StrEnum):
@@ -81,7 +82,7 @@ def parse_listing(listing: str) -> dict[str, str]:
 
 def _parse(text: str) -> Seal:
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         check = content.pop("check")
         if text != json.dumps({**content, "check": check}) + "\n" or check != _check(content):
             raise DamagedSeal

@@ -16,6 +16,7 @@ import torch
 
 from sfao.experiment.errors import is_out_of_memory
 from sfao.experiment.files import name_file_in_errors, open_file, replace_file
+from sfao.outside_text.json_text import parse_json
 
 LATEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 #: Ends every checkpoint, after the digest and the length of the line on the state.
@@ -124,7 +125,7 @@ def _read_line(file: BinaryIO) -> dict[str, Any] | None:
     line = file.read(int(length))
     if sha256(line).hexdigest().encode() != digest:
         raise Damaged("its digest differs")
-    found: dict[str, Any] = json.loads(line)
+    found: dict[str, Any] = parse_json(line, finite=False)
     if found["bytes"] != size - _END_BYTES - len(line):
         raise Damaged("its length differs")
     return found

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sfao.checks import check_choice, check_names
@@ -12,11 +11,17 @@ from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.guard_config import GuardConfig
 from sfao.experiment.presets import RECOMMENDED, preset_names, preset_settings
 from sfao.experiment.setting_errors import explain_error
-from sfao.experiment.yaml_lines import repeated_key
+from sfao.experiment.setting_range import check_range
 from sfao.methods import METHODS, MethodOptions, Training
 from sfao.models import MODELS, size_options
 from sfao.optim.descent import MOMENTUM_FORMS
+from sfao.outside_text.limits import OutsideTextError
+from sfao.outside_text.plain import quote, shorten
+from sfao.outside_text.yaml_text import parse_yaml, read_yaml_file
 from sfao.streams.suite import BENCHMARKS
+
+#: {another name for a setting: its own}
+RENAMED = {"task_order": "order"}
 
 
 class ModelConfig(BaseModel):
@@ -163,7 +168,10 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
         known = tuple(METHODS[config.method].Options.model_fields)
         raise ConfigError(explain_error(error, config.options, file, ("options",), known)) from error
     # Lists for tuples, as in YAML and JSON: a configuration that is read back must be equal.
-    return config.model_copy(update={"options": options.model_dump(mode="json")})
+    made = config.model_copy(update={"options": options.model_dump(mode="json")})
+    with reraise_as(ConfigError):
+        check_range(made.model_dump(), file)
+    return made
 
 
 def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -185,20 +193,16 @@ def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
 def read_yaml(file: Path) -> dict[str, Any]:
     """Return the settings in a file, or raise a ConfigError that names the file and the rule it breaks."""
     try:
-        text = file.read_text()
-        values, repeated = yaml.safe_load(text), repeated_key(text)
+        values = read_yaml_file(file)
     except OSError as error:
         raise ConfigError(f"`config` must be a file that can be read, got {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} must be YAML: {' '.join(str(error).split())}") from error
-    if repeated is not None:
-        key, line = repeated
-        raise ConfigError(f"{file}:{line}: `{key}` must be there once, got it again")
+    except OutsideTextError as error:
+        raise ConfigError(error.at(file)) from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold `name: value` lines, got {type(values).__name__}")
     for name in values:
         if not isinstance(name, str):
-            raise ConfigError(f"{file} must hold names of settings, got {name!r}")
+            raise ConfigError(f"{file} must hold names of settings, got {quote(name)}")
     return values
 
 
@@ -206,14 +210,11 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """Split `model.hidden=784` into a dotted name and a YAML value."""
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise ConfigError(f"`--set` must be name=value, got {text!r}")
+        raise ConfigError(f"`--set` must be name=value, got {quote(text)}")
     try:
-        found, repeated = yaml.safe_load(value), repeated_key(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"`--set {name}` must have a YAML value, got {value!r}") from error
-    if repeated is not None:
-        raise ConfigError(f"`--set {name}` must name `{repeated[0]}` once, got {value!r}")
-    return name.strip(), found
+        return name.strip(), parse_yaml(value)
+    except OutsideTextError as error:
+        raise ConfigError(f"`--set {shorten(name, 80)}`: {error}") from error
 
 
 def nest(name: str, value: Any) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """The folder of a curriculum: the statistics of its pairs, and one comparison for each order of the tasks."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from itertools import permutations
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from sfao.data.dataset import Dataset
 from sfao.experiment.config import RunConfig
@@ -14,7 +16,11 @@ from sfao.experiment.execute import set_up
 from sfao.experiment.files import read_file, write_json
 from sfao.experiment.interference import PairStatistics, probe_pairs
 from sfao.experiment.seal import seal, unseal
+from sfao.outside_text.json_text import parse_json
+from sfao.outside_text.limits import MOST_JSON, OutsideTextError
+from sfao.outside_text.plain import quote
 
+_PAIRS = TypeAdapter(list[PairStatistics])
 #: Kept, so that the same command proposes the same order at once.
 PAIRS = "pairs.json"
 
@@ -35,7 +41,9 @@ def find_curriculum(config: RunConfig, dataset: Dataset, out: Path, tell: Callab
         pairs = probe_pairs(config, dataset, tell)
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / PAIRS, seal({"config": config.model_dump(), "pairs": [asdict(pair) for pair in pairs]}))
-    return propose_curriculum([task.name for task in set_up(config, dataset, out).stream], pairs)
+    names = [task.name for task in set_up(config, dataset, out).stream]
+    _check_pairs(pairs, len(names), out)
+    return propose_curriculum(names, pairs)
 
 
 def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
@@ -47,22 +55,43 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
     if not (out / PAIRS).exists():
         raise FolderError(f"`out` must be new or hold a curriculum, but {out} holds other files")
     try:
-        held = unseal(json.loads(read_file(out / PAIRS)))
-        pairs = [PairStatistics(**pair) for pair in held["pairs"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise FolderError(
-            f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}; "
-            "put a copy in its place, or take a new folder"
-        ) from error
+        held, pairs = _split_file(unseal(parse_json(read_file(out / PAIRS, MOST_JSON))))
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = f"`{'.'.join(map(str, ('pairs', *first['loc'])))}`: {first['msg']}"
+        raise _make_error(out, said) from error
+    except ValueError as error:
+        raise _make_error(out, error) from error
     wanted = config.model_dump()
-    differing = [name for name in wanted if held["config"].get(name) != wanted[name]]
+    differing = [name for name in wanted if held.get(name) != wanted[name]]
     if differing:
         name = differing[0]
         raise FolderError(
             f"`out` must be new or hold this curriculum, but in {out} "
-            f"`{name}` is {held['config'].get(name)!r}, here {wanted[name]!r}"
+            f"`{name}` is {quote(held.get(name))}, here {wanted[name]!r}"
         )
     return pairs
+
+
+def _make_error(out: Path, why: object) -> FolderError:
+    return FolderError(
+        f"{out / PAIRS} must be of a curriculum, but it is damaged: {why}; "
+        "put a copy in its place, or take a new folder"
+    )
+
+
+def _split_file(content: Any) -> tuple[dict[str, Any], list[PairStatistics]]:
+    """Return the settings and the statistics."""
+    if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
+        raise OutsideTextError("`config` must hold settings, got none")
+    return content["config"], _PAIRS.validate_python(content.get("pairs"))
+
+
+def _check_pairs(pairs: list[PairStatistics], tasks: int, out: Path) -> None:
+    """Refuse statistics that are not of every ordered pair of tasks."""
+    found = sorted((pair.first, pair.second) for pair in pairs)
+    if found != sorted(permutations(range(tasks), 2)):
+        raise _make_error(out, f"`pairs` are not of {tasks} tasks")
 
 
 def list_different_orders(curriculum: Curriculum) -> dict[str, list[int] | None]:

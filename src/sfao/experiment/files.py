@@ -15,10 +15,13 @@ from sfao.experiment.lock import check_still_held
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-def read_file(path: Path) -> bytes:
-    """Return the content of a file; a link is refused, and an error names the file."""
+def read_file(path: Path, most: int | None = None) -> bytes:
+    """Return the content of a file; a link is refused, and an error names the file.
+
+    Of a file with more bytes than `most`, one more than that is returned, for the caller to refuse.
+    """
     with name_file_in_errors(path), open_file(path, os.O_RDONLY) as file:
-        return file.read()
+        return file.read(-1 if most is None else most + 1)
 
 
 def open_file(path: Path, flags: int, mode: str = "rb") -> BinaryIO:

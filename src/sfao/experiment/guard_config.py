@@ -31,7 +31,7 @@ class GuardConfig(BaseModel):
         if values.get("kind") is None:
             given = ", ".join(f"`guard.{name}`" for name in values if name != "kind") or "none"
             raise ValueError(f"`guard.kind` must be {kinds} where a guard is set, got {given} without it")
-        if values.get("rise") is None and values["kind"] in USUAL_RISE:
+        if values.get("rise") is None and values["kind"] in tuple(USUAL_RISE):
             return {**values, "rise": USUAL_RISE[values["kind"]]}
         return values
 

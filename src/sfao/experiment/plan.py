@@ -11,9 +11,12 @@ from sfao.experiment.presets import RECOMMENDED
 from sfao.experiment.worker import Job
 from sfao.methods import METHODS
 from sfao.names import name_folder
+from sfao.outside_text.plain import quote
 
 #: The largest count of seeds; a larger number was probably meant as a single seed.
 MOST_SEEDS = 1000
+#: More than the largest seed has.
+MOST_DIGITS = 30
 
 
 def plan(
@@ -55,10 +58,10 @@ def parse_methods(text: str) -> list[str]:
 def parse_seeds(text: str) -> list[int]:
     """Return the seeds: `5` means 0 to 4, `3,7` these two, and `3,` this one."""
     parts = [part.strip() for part in text.split(",")]
-    numbers = [int(part) for part in parts if part.isdecimal()]
+    numbers = [int(part) for part in parts if part.isdecimal() and len(part) < MOST_DIGITS]
     given = [part for part in parts if part]
     if not numbers or len(numbers) != len(given) or (len(parts) == 1 and numbers == [0]):
-        raise ConfigError(f"`seeds` must be how many, such as 5, or which, such as 3,7, got {text!r}")
+        raise ConfigError(f"`seeds` must be how many, such as 5, or which, such as 3,7, got {quote(text)}")
     if len(parts) > 1:
         _check_list("seeds", numbers)
         return numbers

@@ -1,7 +1,6 @@
 """The record of a run, and its file."""
 
 import hashlib
-import json
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,9 @@ from sfao.data.dataset import Dataset
 from sfao.experiment.files import read_file, write_json
 from sfao.experiment.seal import seal, unseal
 from sfao.metrics import summary
+from sfao.outside_text.json_text import parse_json
+from sfao.outside_text.limits import MOST_JSON
+from sfao.outside_text.plain import shorten
 
 RECORD = "record.json"
 STATUSES = ("done", "diverged", "failed")
@@ -93,30 +95,26 @@ _SETTINGS: dict[str, type | tuple[type, ...]] = {"fraction": (int, float), "mode
 def load_record(folder: Path) -> Record:
     """Return the record in a run folder; raise a ValueError that names the file and the fault when it is damaged."""
     path = folder / RECORD
-    data = read_file(path)
-    try:
-        return read_record(data.decode(), str(path))
-    except UnicodeDecodeError as error:
-        raise _make_error(path, error) from error
+    return read_record(read_file(path, MOST_JSON), str(path))
 
 
-def read_record(text: str, where: str) -> Record:
+def read_record(text: str | bytes, where: str) -> Record:
     """Return the record in this text; `where` names the text in errors."""
     try:
-        values = unseal(json.loads(text), new=("steps_sha256",))
+        values = unseal(parse_json(text, finite=False), new=("steps_sha256",))
         record = _RECORD.validate_python(vars(Record(**values)))
         _check(record)
     except ValidationError as error:
         first = error.errors()[0]
         raise _make_error(where, f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise _make_error(where, error) from error
     return record
 
 
 def _make_error(where: object, why: object) -> ValueError:
     return ValueError(
-        f"{where} must be the record of a run, but it is damaged: {why}; "
+        f"{where} must be the record of a run, but it is damaged: {shorten(str(why), 300)}; "
         "put a copy in its place, or remove it to do the run again"
     )
 
@@ -133,8 +131,8 @@ def _check(record: Record) -> None:
     for name, kind in _list_data_fields(record.data):
         if not isinstance(record.data.get(name), kind):
             raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {record.data.get(name)!r}")
-    if record.finished and datetime.fromisoformat(record.finished).tzinfo is None:
-        raise ValueError(f"`finished` must be a time with its zone, got {record.finished!r}")
+    if record.finished:
+        _check_time(record.finished)
     for name in _AMOUNTS:
         if not 0 <= getattr(record, name) < inf:
             raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(record, name)}")
@@ -149,6 +147,13 @@ def _check(record: Record) -> None:
         raise ValueError(f"`stacked.runs` must be how many runs shared a stack, got {record.stacked.get('runs')!r}")
     if record.status == "done":
         _check_metrics(record)
+
+
+def _check_time(text: str) -> None:
+    stamp = datetime.fromisoformat(text)
+    if stamp.tzinfo is None:
+        raise ValueError(f"`finished` must be a time with its zone, got {text!r}")
+    stamp.astimezone(UTC)  # there is no year 0
 
 
 def _check_rollback(rollback: dict[str, Any]) -> None:

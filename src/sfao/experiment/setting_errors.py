@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sfao.checks import nearest
-from sfao.experiment.yaml_lines import lines_of
+from sfao.outside_text.plain import quote
+from sfao.outside_text.yaml_text import find_lines
 
 Keys = tuple[str, ...]
 
@@ -21,14 +22,14 @@ def explain_error(error: ValidationError, values: Any, file: Path | None, prefix
     keys, first = max((one for one in complaints if one[0][:1] == keys[:1]), key=lambda one: len(one[0]))
     path = (*prefix, *keys)
     message = first["msg"].removeprefix("Value error, ")
-    where = _where(file, path, message)
+    where = find_place(file, path, message)
     if first["type"] == "extra_forbidden":
         return f"{where}`{'.'.join(path)}` is no setting{nearest(path[-1], known)}"
     if first["type"] == "value_error":  # a check of our own: it names argument, rule and value
         return where + message
     rules = dict.fromkeys(each["msg"].removeprefix("Input should be ") for own, each in complaints if own == keys)
     said = message if len(rules) == 1 else f"Input should be {' or '.join(rules)}"
-    return f"{where}`{'.'.join(path)}`: {said[0].lower()}{said[1:]}, got {first['input']!r}"
+    return f"{where}`{'.'.join(path)}`: {said[0].lower()}{said[1:]}, got {quote(first['input'])}"
 
 
 def _keys(complaint: ErrorDetails, values: Any) -> Keys:
@@ -45,11 +46,11 @@ def _keys(complaint: ErrorDetails, values: Any) -> Keys:
     return tuple(found)
 
 
-def _where(file: Path | None, path: Keys, message: str) -> str:
+def find_place(file: Path | None, path: Keys, message: str = "") -> str:
     """Return `file:line: ` of the setting that the message names, else of the path; empty if the file has neither."""
     if file is None:
         return ""
-    lines = lines_of(file)
+    lines = find_lines(file)
     named = re.match(r"`([\w.]+)", message)
     inner = tuple(named[1].split(".")) if named else ()
     path = tuple(key for key in path if not key.isdecimal())  # an item of a list stands at the line of the list

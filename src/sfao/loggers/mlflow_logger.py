@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sfao.loggers.logger import FLUSH_SECONDS, Logger, write_whole
+from sfao.outside_text.json_text import read_json
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -37,7 +38,7 @@ class MLflowLogger(Logger):
         self._waiting: list[Metric] = []
         self._flushed = time.monotonic()
         if self.path.exists():
-            known = json.loads(self.path.read_text())
+            known = read_json(self.path)
             with _quiet_database():
                 self._client, self._run = MlflowClient(known["uri"]), str(known["run"])
             self._client.update_run(self._run, status="RUNNING")

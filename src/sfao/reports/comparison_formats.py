@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-
+from sfao.outside_text.screen import Screen
 from sfao.reports.comparison import Comparison, Group, Row
 from sfao.reports.comparison_columns import INTERVAL, drop_needless, text_columns
 from sfao.reports.comparison_notes import WARNING, write_notes
 from sfao.tables import Column, Table
 from sfao.tables.latex import render_latex
-from sfao.tables.markdown import render_markdown
+from sfao.tables.markdown import escape_text, render_markdown
 from sfao.tables.terminal import print_notes, render_terminal
 
 #: Columns of a terminal that leave room between those of the table.
@@ -25,7 +24,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 def as_markdown(comparison: Comparison) -> str:
     """Return one table per group, with all columns."""
-    notice = [comparison.notice] if comparison.notice else []
+    notice = [escape_text(comparison.notice)] if comparison.notice else []
     tables = [render_markdown(_table(group, text_columns(group))) for group in comparison.groups]
     return "\n\n".join([*notice, *tables]) + "\n"
 
@@ -40,10 +39,10 @@ def as_latex(comparison: Comparison) -> str:
     return "% \\usepackage{booktabs}\n" + "\n".join(tables)
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
+def print_comparison(comparison: Comparison, console: Screen) -> None:
     """Print one table per group; it fits a terminal of 80 columns unless there is trouble to tell."""
     if comparison.notice:
-        console.print(comparison.notice, style="yellow", highlight=False)
+        console.print(comparison.notice, style="yellow")
     for group in comparison.groups:
         table = _table(group, drop_needless(text_columns(group), group))
         console.print(render_terminal(table, padding=int(console.width >= SPACIOUS)))

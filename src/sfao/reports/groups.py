@@ -58,7 +58,7 @@ def _slugs(titles: list[str]) -> list[str]:
     """Return the start of each title as a file name, numbered where that alone does not tell them apart."""
     if len(titles) < 2:
         return [""] * len(titles)
-    starts = [re.sub(r"[^a-z0-9]+", "-", " ".join(title.split(" ")[:2]).lower()).strip("-") for title in titles]
+    starts = [re.sub(r"[^a-z0-9]+", "-", " ".join(title.split(" ")[:2]).lower()).strip("-")[:60] for title in titles]
     return [
         f"{start}-{starts[:number].count(start) + 1}" if starts.count(start) > 1 else start
         for number, start in enumerate(starts)

@@ -1,6 +1,5 @@
 """Finished runs, read back from their folders."""
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from sfao.experiment.folder import CONFIG
 from sfao.experiment.record import RECORD, Record, load_record
 from sfao.experiment.telemetry import STEPS
 from sfao.methods import METHODS
+from sfao.outside_text.json_text import parse_json
 from sfao.reports.comparable import group_records
 from sfao.reports.comparison import BOUND
 from sfao.reports.errors import ReportError
@@ -161,7 +161,7 @@ def _load_steps(path: Path, digest: str) -> tuple[list[dict[str, Any]], str]:
     steps: list[dict[str, Any]] = []
     for number, line in enumerate(data.splitlines(), start=1):
         try:
-            steps.append(_check_step(json.loads(line)))
+            steps.append(_check_step(parse_json(line, finite=False)))
         except (ValueError, TypeError, KeyError, AttributeError):
             return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
     return steps, ""

@@ -10,6 +10,8 @@ from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.experiment.folder import finished_record
 from sfao.experiment.record import RECORD, Record, list_digests, read_record
+from sfao.outside_text.files import read_each_line
+from sfao.outside_text.limits import MOST_LINE
 from sfao.reproduction.protocol import Series
 
 #: Settings that do not make a run another one: its seed, and where it was done.
@@ -61,7 +63,7 @@ def read_runs(folder: Path) -> list[Record]:
 def read_lines(file: Path) -> list[Record]:
     """Return the records of a file; raise a FolderError that names a line which is none."""
     records = []
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
+    for number, line in enumerate(read_each_line(file, MOST_LINE), start=1):
         with reraise_as(FolderError):
             record = read_record(line, f"{file}:{number}")
         _check(record, f"{file}:{number}")

@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-
+from sfao.outside_text.screen import Screen
 from sfao.reproduction.lines import KIND, NAME, PAPER, Line, make_lines, number_columns
 from sfao.reproduction.notes import is_warning, write_notes
 from sfao.reproduction.reproduced_table import ReproducedTable
@@ -36,9 +35,9 @@ def as_markdown(table: ReproducedTable, heading: str = "##") -> str:
     return render_markdown(shown, heading) + "\n"
 
 
-def print_reproduction(table: ReproducedTable, console: Console) -> None:
+def print_reproduction(table: ReproducedTable, console: Screen) -> None:
     """Print the table in pieces that fit the terminal, so that no number is cut."""
-    console.print(_title(table), style="bold", markup=False, highlight=False)
+    console.print(_title(table), style="bold")
     numbers = Table("", number_columns(table), make_lines(table))
     for piece in split_columns(numbers, [NAME, KIND], console.width):
         console.print(render_terminal(piece, row_style=_row_style))

@@ -6,7 +6,7 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-import yaml
+from sfao.outside_text.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -88,5 +88,5 @@ def _cell(number: int, title: str, row: str, column: str, value: float | list[fl
 
 @cache
 def _read() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((files(__name__.rpartition(".")[0]) / "tables.yaml").read_text())
+    content: dict[str, Any] = parse_yaml((files(__name__.rpartition(".")[0]) / "tables.yaml").read_text())
     return content

@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
+from sfao.outside_text.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ def provenance(table: int, row: str) -> Provenance:
 
 @cache
 def _read() -> dict[int, dict[str, dict[str, Any]]]:
-    content: dict[int, dict[str, dict[str, Any]]] = yaml.safe_load(
+    content: dict[int, dict[str, dict[str, Any]]] = parse_yaml(
         (files(__name__.rpartition(".")[0]) / "provenance.yaml").read_text()
     )
     return content

@@ -2,12 +2,13 @@
 
 from markupsafe import Markup, escape
 
+from sfao.outside_text.plain import plain
 from sfao.tables.model import Column, Row, Table
 
 
 def render_html(table: Table[Row], classes: str = "sortable") -> Markup:
     """Return the table without its notes; the title is for people who cannot see it."""
-    title = escape(table.title)
+    title = _escape(table.title)
     return Markup(
         f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">\n'
         f'<table class="{escape(classes)}">\n'
@@ -18,21 +19,25 @@ def render_html(table: Table[Row], classes: str = "sortable") -> Markup:
     )
 
 
+def _escape(text: str) -> Markup:
+    return escape(plain(text))
+
+
 def _render_heading(column: Column[Row]) -> str:
     number = "" if column.value is None else ' class="number"'
     first = "descending" if column.descending else "ascending"
-    return f'<th scope="col"{number} data-first="{first}">{escape(column.title)}</th>\n'
+    return f'<th scope="col"{number} data-first="{first}">{_escape(column.title)}</th>\n'
 
 
 def _row(table: Table[Row], row: Row) -> str:
     apart = ' class="apart"' if table.is_apart(row) else ""
     name, *others = table.columns
     cells = "".join(_cell(column, row) for column in others)
-    return f'<tr{apart}><th scope="row"><span class="name">{escape(name.text(row))}</span></th>{cells}</tr>\n'
+    return f'<tr{apart}><th scope="row"><span class="name">{_escape(name.text(row))}</span></th>{cells}</tr>\n'
 
 
 def _cell(column: Column[Row], row: Row) -> str:
-    text = escape(column.text(row))
+    text = _escape(column.text(row))
     if column.is_best(row):
         text = Markup("<strong>{}</strong>").format(text)
     elif column.is_trouble(row):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from sfao.outside_text.plain import join_lines
 from sfao.tables.model import Column, Row, Table
 
 _SPECIAL = {
@@ -40,8 +41,8 @@ def render_latex(table: Table[Row], label: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Return text that LaTeX sets as it is written, on one line."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+    """Return text that LaTeX sets as it is written, on one line and without control characters."""
+    return "".join(_SPECIAL.get(letter, letter) for letter in join_lines(text))
 
 
 def _cell(table: Table[Row], column: Column[Row], row: Row) -> str:

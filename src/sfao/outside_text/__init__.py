@@ -1,0 +1,1 @@
+"""Text from outside: read within limits, and shown as text."""
