@@ -50,7 +50,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors that a user can fix into an exit code and a line; with `debug`, a traceback."""
     from sfao.checks import MissingLibrary
     from sfao.data.errors import DataError
-    from sfao.experiment.errors import ConfigError, FolderError, GuardError, Interrupted
+    from sfao.experiment.errors import ConfigError, FolderError, GuardError, Interrupted, NotDeterministic
     from sfao.reports.errors import ReportError
 
     try:
@@ -65,7 +65,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         if debug:
             raise
         raise fail(str(error), BAD_USAGE) from None
-    except GuardError as error:
+    except (GuardError, NotDeterministic) as error:
         if debug:
             raise
         raise fail(str(error), FAILED) from None
