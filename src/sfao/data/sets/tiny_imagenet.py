@@ -28,7 +28,7 @@ ARCHIVE = KnownFile(
     248100043,
     "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
 )
-MIRRORS = ("https://cs231n.stanford.edu/", "http://cs231n.stanford.edu/")
+MIRRORS = ("https://cs231n.stanford.edu/",)
 
 #: Files and their labels.
 Listing = list[tuple[Path, int]]
