@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-METHODS = "sgd,ewc,si,ogd,agem,gem,gpm,sfao"
+METHODS = "sgd,ewc,gpm,sfao"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--benchmarks", default="split-mnist-5k:mlp,split-mnist-5k:cnn", help="BENCHMARK:MODEL,...")
-    parser.add_argument("--fraction", type=float, default=0.1)
+    parser.add_argument("--fraction", type=float, default=0.05)
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()

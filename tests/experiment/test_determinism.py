@@ -7,13 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sfao.cli.run import ask_deterministic
+from sfao.cli.run import run
 from sfao.experiment.config import configure
 from sfao.experiment.determinism import CUBLAS, deterministic_kernels, prepare_cublas
 from sfao.experiment.errors import NotDeterministic
 from sfao.experiment.execute import execute
 from sfao.experiment.position import Position
+from sfao.experiment.record import Record, load_record
 from sfao.experiment.snapshot import restore_snapshot, take_snapshot
+from sfao.experiment.stacked.runner import run_stacked
+from sfao.experiment.worker import Job
 from sfao.lab import make_method
 from sfao.models import MODELS
 
@@ -88,9 +91,29 @@ def test_cublas_is_told_before_cuda_is_first_used(monkeypatch: pytest.MonkeyPatc
         assert os.environ[CUBLAS] == ":4096:8"
 
 
-def test_the_option_is_the_setting() -> None:
-    assert ask_deterministic(True, {"lr": 0.1}) == {"lr": 0.1, "deterministic": True}
-    assert ask_deterministic(False, {"lr": 0.1}) == {"lr": 0.1}
+def test_the_option_is_the_setting_and_takes_one_thread(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    settings = [f"{name}={value}" for name, value in SHORT.items()]
+    try:
+        torch.set_num_threads(before + 1)
+        run("split-mnist-5k", method="sgd", out=tmp_path / "run", settings=settings, deterministic=True, quiet=True)
+    finally:
+        torch.set_num_threads(before)
+    record = load_record(tmp_path / "run")
+    assert record.config["deterministic"] is True
+    assert record.versions["threads"] == "1"
+
+
+def test_stacked_runs_are_deterministic_too(tmp_path: Path) -> None:
+    seen: list[tuple[bool, ...]] = []
+    settings = {**SHORT, "deterministic": True}
+    jobs = [
+        Job(configure("split-mnist-5k", "sgd", seed=seed, settings=settings), tmp_path / str(seed)) for seed in (0, 1)
+    ]
+    records = run_stacked(jobs, stopping=lambda: bool(seen.append(_flags())))
+    assert [record.stacked["runs"] for record in records if isinstance(record, Record)] == [2, 2]
+    assert (True, False, True, False) in seen
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_run_that_goes_on_with_other_threads_has_a_warning() -> None:
