@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.config import RunConfig
+from sfao.experiment.config import RunConfig, complete_settings
 from sfao.experiment.curriculum import Curriculum, propose_curriculum
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.execute import set_up
@@ -50,13 +50,14 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
         pairs = [PairStatistics(**pair) for pair in held["pairs"]]
     except (ValueError, TypeError, KeyError) as error:
         raise FolderError(f"{out / PAIRS} must be of a curriculum, but it is damaged: {error}") from error
-    wanted = config.model_dump()
-    differing = [name for name in wanted if held["config"].get(name) != wanted[name]]
+    # A setting that did not exist yet had the value that is its default now.
+    settings, wanted = complete_settings(held["config"]), config.model_dump()
+    differing = [name for name in wanted if settings.get(name) != wanted[name]]
     if differing:
         name = differing[0]
         raise FolderError(
             f"`out` must be new or hold this curriculum, but in {out} "
-            f"`{name}` is {held['config'].get(name)!r}, here {wanted[name]!r}"
+            f"`{name}` is {settings.get(name)!r}, here {wanted[name]!r}"
         )
     return pairs
 
