@@ -29,6 +29,14 @@ def test_every_pin_has_hashes_and_nothing_else_has(source: Path, lock: Path) -> 
     assert not [name for name, hashes in read_hashes(lock).items() if not hashes]
 
 
+def test_a_package_has_one_version_wherever_it_is_pinned() -> None:
+    pinned: dict[str, set[str]] = {}
+    for source in LOCKS:
+        for name, version in read_pins(source).items():
+            pinned.setdefault(name, set()).add(version)
+    assert {name: versions for name, versions in pinned.items() if len(versions) > 1} == {}
+
+
 def test_what_is_installed_is_what_is_pinned() -> None:
     installed = {normalise(each.name): each.version.partition("+")[0] for each in distributions()}
     ours = {"sfao", "pip"}
