@@ -37,7 +37,7 @@ ON_CPU = (
     Case("another process"),
     Case("another PYTHONHASHSEED", environment={"PYTHONHASHSEED": "7"}),
     Case("OMP_NUM_THREADS=2, one thread asked for", environment={"OMP_NUM_THREADS": "2"}),
-    Case("`--deterministic`", {"deterministic": True}),
+    Case("`--deterministic`, beside without", {"deterministic": True}),
     Case("two threads", threads=2),
     Case("two threads, another process", threads=2, base="two threads"),
     Case("kernels of another instruction set", environment={"ATEN_CPU_CAPABILITY": "default"}),

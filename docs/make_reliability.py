@@ -81,7 +81,9 @@ def make_page(records: Path) -> str:
     compared = json.loads((records / CIRCUMSTANCES).read_text())
     parts = {
         "attacks": describe_attacks(counts),
-        "determinism": "\n\n".join(describe_device(told) for told in compared.values()),
+        "determinism": "\n\n".join(
+            [*(describe_device(told) for told in compared.values()), *name_unmeasured(compared)]
+        ),
         **describe_supply(),
     }
     page = TEMPLATE.read_text()
@@ -102,6 +104,12 @@ def describe_attacks(counts: dict[str, Any]) -> str:
     )
     rows = [(each["target"], each["what"], f"{each['trials']:,}", f"{each['broke']:,}") for each in attacks]
     return f"{head}\n\n{make_table(('attacked', 'what is done', 'trials', 'broke'), '--::', rows)}"
+
+
+def name_unmeasured(compared: dict[str, Any]) -> list[str]:
+    """Return what to say of a GPU while nothing was compared on one."""
+    measured = any(device.startswith("cuda") for device in compared)
+    return [] if measured else ["On a GPU nothing was compared yet: the same command with `--device cuda` does."]
 
 
 def describe_device(told: dict[str, Any]) -> str:
