@@ -2,16 +2,18 @@
 
 python -m supply.make_lock     ask the index that pip is configured with, over https, and write the files
 
-Wheels of Python 3.11 and newer, and the source of a package that has no wheel. Of builds that an index does not have,
-such as torch for the CPU, the wheels in the folder that PIP_FIND_LINKS names are taken too, so that pip accepts them.
+Wheels of Python 3.11 and newer, and the source of a package that has no wheel. A build in the folder that
+PIP_FIND_LINKS names, such as torch for the CPU, takes the place of those that the index has for Linux.
 """
 
 import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import urlopen
 
@@ -77,11 +79,19 @@ def _is_recent(interpreter: str, abi: str) -> bool:
     return minor.isdigit() and not abi.endswith("t") and (abi == "abi3" or int(minor) >= OLDEST)
 
 
-def choose(name: str, version: str, files: dict[str, str]) -> list[str]:
-    """Return the hashes to accept for a pin: of its wheels, or of its source where there is no wheel."""
-    kinds = {file: serves(name, version, file) for file in files}
+def choose(
+    name: str, version: str, files: dict[str, str], local: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
+    """Return the hashes to accept for a pin: of its wheels, or of its source where there is no wheel.
+
+    A build in the local folder takes the place of those for Linux: the two need other packages, and a lock is of one.
+    """
+    built = {file: digest for file, digest in local.items() if serves(name, version, file)}
+    others = {file: digest for file, digest in files.items() if not (built and "linux" in file)}
+    offered = {**others, **built}
+    kinds = {file: serves(name, version, file) for file in offered}
     wanted = "wheel" if "wheel" in kinds.values() else "source"
-    return sorted({files[file] for file, kind in kinds.items() if kind == wanted})
+    return sorted({offered[file] for file, kind in kinds.items() if kind == wanted})
 
 
 def list_folder(folder: str) -> dict[str, str]:
@@ -106,7 +116,7 @@ def write_lock(source: Path, target: Path, index: str, local: dict[str, str]) ->
     """Write the lock of a file of pins; return the number of hashes in it."""
     lines, count = [HEAD.format(source=source.name)], 0
     for name, version in sorted(read_pins(source).items()):
-        hashes = choose(name, version, {**read_index(index, name), **local})
+        hashes = choose(name, version, read_index(index, name), local)
         if not hashes:
             raise ValueError(f"{source.name}: {name}=={version} must be on the index with a SHA-256, but is not")
         lines.append(" \\\n".join([f"{name}=={version}", *(f"    --hash=sha256:{digest}" for digest in hashes)]))

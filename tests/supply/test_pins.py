@@ -81,6 +81,10 @@ def test_wheels_of_our_pythons_are_accepted_and_sources_only_where_there_is_none
     assert serves("ruff", "0.17.4", "ruff-0.17.4-py3-none-win_amd64.whl") == "wheel"
     assert choose("a", "1", {"a-1.tar.gz": "s", "a-1-py3-none-any.whl": "w", "b-1-py3-none-any.whl": "o"}) == ["w"]
     assert choose("a", "1", {"a-1.tar.gz": "s", "a-2.tar.gz": "o"}) == ["s"]
+    index = {"a-1-cp311-cp311-manylinux_2_28_x86_64.whl": "cuda", "a-1-cp311-cp311-macosx_11_0_arm64.whl": "mac"}
+    local = {"a-1+cpu-cp311-cp311-linux_x86_64.whl": "cpu", "b-1-py3-none-any.whl": "o"}
+    assert choose("a", "1", index) == ["cuda", "mac"]
+    assert choose("a", "1", index, local) == ["cpu", "mac"]
 
 
 def test_an_index_without_encryption_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
