@@ -23,8 +23,8 @@ CASES: dict[str, list[str]] = {
     "import sfao.SFAO": ["-c", "import sfao; sfao.SFAO"],
     "sfao --help": ["-c", COMMAND, "--help"],
     "sfao list": ["-c", COMMAND, "list"],
-    "sfao run, sgd": ["-c", COMMAND, *RUN, "--method", "sgd"],
-    "sfao run, sfao": ["-c", COMMAND, *RUN, "--method", "sfao"],
+    "sfao run (sgd)": ["-c", COMMAND, *RUN, "--method", "sgd"],
+    "sfao run (sfao)": ["-c", COMMAND, *RUN, "--method", "sfao"],
 }
 
 
