@@ -9,7 +9,12 @@ COMPANY := .venv-company
 COMPANY_INSTALLED := $(COMPANY)/.installed
 COMPANY_REQUIREMENTS := $(wildcard tests/company/requirements*.txt)
 
-.PHONY: demo test test-company soak lint types tests docs bench reproduction tutorial architecture clean
+# The environment of the tools that look at what is installed, not part of it.
+SUPPLY := .venv-supply
+SUPPLY_INSTALLED := $(SUPPLY)/.installed
+
+.PHONY: demo test test-company soak lint types tests docs bench reproduction tutorial architecture reliability lock \
+  sbom audit clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -62,6 +67,31 @@ tutorial: $(INSTALLED)
 architecture: $(INSTALLED)
 	$(BIN)/python docs/make_architecture.py
 
+# The page on what holds, from the record of the last count: `make soak`, then
+# `.venv/bin/python docs/make_reliability.py --collect runs/tally.jsonl`, counts anew.
+reliability: $(INSTALLED)
+	$(BIN)/python docs/make_reliability.py
+
+# The hashes of every pin, asked of the index that pip is configured with. Then the licences and the bill of materials.
+lock: $(INSTALLED)
+	$(BIN)/python -m supply.make_lock
+	$(MAKE) sbom
+
+# Licences and CycloneDX, from the metadata of what is installed; the second is validated against its schema.
+sbom: $(INSTALLED) $(SUPPLY_INSTALLED)
+	$(BIN)/python -m supply.licences
+	$(BIN)/python -m supply.make_sbom
+	$(SUPPLY)/bin/python -m supply.check_sbom
+
+# Known vulnerabilities of the pins; fails where the database cannot be asked.
+audit: $(SUPPLY_INSTALLED)
+	$(SUPPLY)/bin/python -m supply.audit
+
+$(SUPPLY_INSTALLED): supply/lock-tools.txt
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python -m pip install --quiet --require-hashes --requirement $<
+	touch $@
+
 # torch goes first: pinned, so that nothing pulls in another build of it. So does what builds this package: pip would
 # take the newest into an environment of its own.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -85,4 +115,4 @@ $(COMPANY_INSTALLED): pyproject.toml constraints.txt constraints-company.txt $(C
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(COMPANY) .mypy_cache .pytest_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) $(COMPANY) $(SUPPLY) .mypy_cache .pytest_cache .ruff_cache .hypothesis site

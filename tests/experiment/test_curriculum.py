@@ -125,6 +125,10 @@ def test_the_statistics_are_kept_in_the_folder_and_of_these_settings(tmp_path, d
     monkeypatch.setattr("sfao.experiment.curriculum_runs.probe_pairs", None)  # not called again
     assert find_curriculum(small, digits, tmp_path / "out", silent) == first
     assert [task.name for task in first.tasks] == ["0-4", "5-9"]
+    kept = json.loads((tmp_path / "out" / PAIRS).read_text())
+    del kept["config"]["deterministic"]  # as a version before this setting left it
+    (tmp_path / "out" / PAIRS).write_text(json.dumps(kept))
+    assert find_curriculum(small, digits, tmp_path / "out", silent) == first
     with pytest.raises(FolderError, match=r"must be new or hold this curriculum, but in .* `lr` is 0.05, here 0.1"):
         find_curriculum(config(tasks=2, lr=0.1), digits, tmp_path / "out", silent)
     (tmp_path / "out" / PAIRS).write_text("{}")

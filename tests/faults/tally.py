@@ -2,8 +2,9 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 #: Where to append one JSON line an attack; unset, nothing is written.
@@ -27,6 +28,8 @@ class Attack:
     what: str
     trials: int = 0
     broke: list[str] = field(default_factory=list)
+    #: When it began, by a clock that nobody sets.
+    began: float = field(default_factory=time.monotonic)
 
     def try_it(self, label: str, trial: Callable[[], None]) -> None:
         """Count one trial; one that raises an AssertionError broke, and is told at the end."""
@@ -36,11 +39,22 @@ class Attack:
         except AssertionError as error:
             self.broke.append(f"{label}: {error}")
 
+    def count(self) -> dict[str, object]:
+        """Return the attack as a line of the tally."""
+        return {
+            "target": self.target,
+            "what": self.what,
+            "trials": self.trials,
+            "broke": len(self.broke),
+            "soak": bool(os.environ.get(SOAK)),
+            "seconds": round(time.monotonic() - self.began, 3),
+        }
+
     def end(self) -> None:
         """Write the count down, and fail when anything broke or nothing was tried."""
         path = os.environ.get(TALLY)
         if path:
             with open(path, "a") as file:
-                file.write(json.dumps({**asdict(self), "broke": len(self.broke)}) + "\n")
+                file.write(json.dumps(self.count()) + "\n")
         assert self.trials, f"nothing was tried: {self.what}"
         assert not self.broke, f"{len(self.broke)} of {self.trials} broke: " + "; ".join(self.broke[:5])

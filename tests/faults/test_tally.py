@@ -12,16 +12,20 @@ def _fail() -> None:
 
 def test_an_attack_that_breaks_something_is_counted_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TALLY, str(tmp_path / "tally.jsonl"))
+    monkeypatch.delenv(SOAK, raising=False)
     attack = Attack("record.json", "one digit changed")
     attack.try_it("seed", lambda: None)
     attack.try_it("steps", _fail)
     with pytest.raises(AssertionError, match="1 of 2 broke: steps: the number changed"):
         attack.end()
-    assert json.loads((tmp_path / "tally.jsonl").read_text()) == {
+    told = json.loads((tmp_path / "tally.jsonl").read_text())
+    assert told.pop("seconds") >= 0
+    assert told == {
         "target": "record.json",
         "what": "one digit changed",
         "trials": 2,
         "broke": 1,
+        "soak": False,
     }
 
 

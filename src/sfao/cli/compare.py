@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
-from sfao.cli.run import Loggers, stop_signals
+from sfao.cli.run import Deterministic, Loggers, ask_deterministic, stop_signals
 from sfao.cli.stack import Stacked, choose_runner
 from sfao.cli.terminal import FAILED, console, fail, say, say_json, spoken_errors
 from sfao.names import name_folder
@@ -32,6 +32,7 @@ def compare(
     settings: Sets = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", min=1, show_default="as many as cores")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
+    deterministic: Deterministic = False,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,
@@ -53,7 +54,7 @@ def compare(
 
         run = choose_launcher(launcher, address, cpus, gpus)
         out = out or Path("runs") / name_folder(benchmark)
-        chosen = dict(parse_setting(text) for text in settings or [])
+        chosen = ask_deterministic(deterministic, dict(parse_setting(text) for text in settings or []))
         planned = plan(
             benchmark,
             parse_methods(methods),

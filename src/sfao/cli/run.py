@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,11 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such a
 Loggers = Annotated[
     list[str] | None,
     typer.Option("--log", help="Log to csv, tensorboard, wandb or mlflow, in the run folder. Repeatable."),
+]
+
+Deterministic = Annotated[
+    bool,
+    typer.Option("--deterministic", help="Same bits again, on a GPU too; what has no such form ends the run."),
 ]
 
 SKIPPED = "finished before; nothing was run"
@@ -39,7 +44,10 @@ def run(
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1, max=1024, show_default="all cores")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads.", min=1, max=1024, show_default="all cores; deterministic 1")
+    ] = None,
+    deterministic: Deterministic = False,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
@@ -51,16 +59,16 @@ def run(
 
         from sfao.experiment.config import configure, parse_setting
 
-        if threads:
-            torch.set_num_threads(threads)
         configured = configure(
             benchmark,
             method,
             seed=seed,
             preset=preset,
             file=config,
-            settings=dict(parse_setting(text) for text in settings or []),
+            settings=ask_deterministic(deterministic, dict(parse_setting(text) for text in settings or [])),
         )
+        if threads or configured.deterministic:
+            torch.set_num_threads(threads or 1)
         folder = out or Path("runs") / name_folder(benchmark) / name_folder(f"{method}-{seed}")
         skipped: list[str] = []
         with stop_signals() as stopping, progress_bar(shown=not (quiet or as_json)) as report:
@@ -83,6 +91,11 @@ def run(
             print_record(record, folder, skipped)
     if record.status != "done":
         raise fail(f"the run {record.status}: {record.error}", FAILED)
+
+
+def ask_deterministic(asked: bool, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with what `--deterministic` stands for."""
+    return {**settings, "deterministic": True} if asked else settings
 
 
 class StopSignals:

@@ -69,7 +69,15 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors into an exit code and one or two lines; with `debug`, a traceback in front of them."""
     from sfao.checks import MissingLibrary
     from sfao.data.errors import DataError
-    from sfao.experiment.errors import ConfigError, FolderError, FolderLost, GuardError, Interrupted, is_out_of_memory
+    from sfao.experiment.errors import (
+        ConfigError,
+        FolderError,
+        FolderLost,
+        GuardError,
+        Interrupted,
+        NotDeterministic,
+        is_out_of_memory,
+    )
     from sfao.reports.errors import ReportError
 
     try:
@@ -87,7 +95,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
             say(format_exc())
         if isinstance(error, ConfigError | FolderError | DataError | MissingLibrary | ReportError):
             raise fail(str(error), BAD_USAGE) from None
-        if isinstance(error, GuardError | FolderLost):
+        if isinstance(error, GuardError | FolderLost | NotDeterministic):
             raise fail(str(error), FAILED) from None
         if isinstance(error, OSError):
             raise fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), FAILED) from None

@@ -66,6 +66,8 @@ class RunConfig(BaseModel):
     batch_size: int = Field(32, ge=1)
     epochs: int = Field(2, ge=1)
     device: str = "cpu"
+    #: Same bits at every repetition, on a GPU too; what has no deterministic form ends the run.
+    deterministic: bool = False
     #: Goes back when a task makes the model forget too fast; null: nothing does.
     guard: GuardConfig | None = None
     options: dict[str, Any] = Field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from sfao.data.dataset import Dataset
-from sfao.experiment.config import RunConfig
+from sfao.experiment.config import RunConfig, complete_settings
 from sfao.experiment.curriculum import Curriculum, propose_curriculum
 from sfao.experiment.errors import ConfigError, FolderError
 from sfao.experiment.execute import set_up
@@ -62,13 +62,14 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
         raise _make_error(out, said) from error
     except ValueError as error:
         raise _make_error(out, error) from error
-    wanted = config.model_dump()
-    differing = [name for name in wanted if held.get(name) != wanted[name]]
+    # A setting that did not exist yet had the value that is its default now.
+    settings, wanted = complete_settings(held), config.model_dump()
+    differing = [name for name in wanted if settings.get(name) != wanted[name]]
     if differing:
         name = differing[0]
         raise FolderError(
             f"`out` must be new or hold this curriculum, but in {out} "
-            f"`{name}` is {quote(held.get(name))}, here {wanted[name]!r}"
+            f"`{name}` is {quote(settings.get(name))}, here {wanted[name]!r}"
         )
     return pairs
 

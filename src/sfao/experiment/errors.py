@@ -40,6 +40,10 @@ class SharpForgetting(Exception):  # noqa: N818, it names what happened
         self.values = values
 
 
+class NotDeterministic(RuntimeError):  # noqa: N818, it names what is wrong
+    """An operation of a deterministic run has no deterministic form: the run fails, exit code 1."""
+
+
 class GuardError(RuntimeError):
     """A guard that should go back and cannot: the run fails, exit code 1."""
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from sfao.data.dataset import Dataset
 from sfao.experiment.checkpoint import pack_state, unpack_state
 from sfao.experiment.config import RunConfig
+from sfao.experiment.determinism import deterministic_kernels
 from sfao.experiment.epoch_batches import epoch_batches
 from sfao.experiment.errors import ConfigError
 from sfao.experiment.execute import set_up
@@ -64,7 +65,8 @@ def probe_pairs(config: RunConfig, dataset: Dataset, tell: Callable[[str], None]
 
 def _probe_after(run: Run, first: int) -> list[PairStatistics]:
     method, others = run.method, [number for number in range(len(run.stream)) if number != first]
-    with seed_generators(run.config.seed, run.device) as generators:
+    seeded = seed_generators(run.config.seed, run.device)
+    with deterministic_kernels(run.config.deterministic), seeded as generators:
         _learn(run, 0, first, run.config.epochs)
         generator = make_generator(run.config.seed, f"end of probed task {first}")
         method.end_task(0, run.stream.tasks[first], generator)

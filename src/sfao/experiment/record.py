@@ -230,5 +230,6 @@ def versions(device: str) -> dict[str, str]:
         "machine": platform.machine(),
         "device": device,
         "threads": str(torch.get_num_threads()),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         **gpu,
     }

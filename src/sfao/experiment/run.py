@@ -11,6 +11,7 @@ from torch import Tensor
 from sfao.data.dataset import Dataset
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
+from sfao.experiment.determinism import deterministic_kernels
 from sfao.experiment.device import usable_device
 from sfao.experiment.epoch_batches import epoch_batches, name_epoch, steps_per_epoch
 from sfao.experiment.errors import Diverged, Interrupted, SharpForgetting, describe_broken_loss
@@ -51,7 +52,7 @@ class Run:
         self.folder = folder
         self.checkpoint_seconds = checkpoint_seconds
         self.dataset = slice_dataset(dataset, config.fraction)
-        self.device = usable_device(config.device)
+        self.device = usable_device(config.device, config.deterministic)
         self.stream = make_stream(
             config.benchmark,
             self.dataset,
@@ -78,7 +79,8 @@ class Run:
 
         `stopping` is called after every step; when it returns True, the state is saved and Interrupted raised.
         """
-        with seed_generators(self.config.seed, self.device) as self._generators:
+        seeded = seed_generators(self.config.seed, self.device)
+        with deterministic_kernels(self.config.deterministic), seeded as self._generators:
             self._resume()
             self._log = RunLog(self.folder, self.position, loggers)
             return self._execute(report, stopping)

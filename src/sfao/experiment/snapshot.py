@@ -17,13 +17,22 @@ def take_snapshot(position: Position, method: Method, generators: Sequence[torch
         "model": method.model.state_dict(),
         "method": method.state_dict(),
         "generators": [generator.get_state() for generator in generators],
+        "threads": torch.get_num_threads(),
     }
 
 
 def restore_snapshot(state: dict[str, Any], method: Method, generators: Sequence[torch.Generator]) -> Position:
-    """Bring model, method and generators back to this state, and return its position."""
+    """Bring model, method and generators back to this state, and return its position.
+
+    Sums on another number of threads are rounded elsewhere: the position then has a warning.
+    """
     method.model.load_state_dict(state["model"])
     method.load_state_dict(state["method"])
     for generator, saved in zip(generators, state["generators"], strict=True):
         generator.set_state(saved)
-    return Position(**state["position"])
+    position = Position(**state["position"])
+    before, now = state.get("threads"), torch.get_num_threads()  # older checkpoints do not have it
+    if before not in (None, now):
+        warning = f"resumed on {now} CPU threads after {before}: the last bits may differ"
+        position.warnings = [*position.warnings, warning]
+    return position

@@ -38,7 +38,8 @@ def grow_basis(basis: Tensor, inputs: Tensor, threshold: float) -> Tensor:
     """Add the fewest directions to the basis that put `threshold` of the inputs' energy into it (equation 9)."""
     outside = inputs - basis @ (basis.T @ inputs)
     vectors, values, _ = torch.linalg.svd(outside, full_matrices=False)
-    total = inputs.square().sum()
+    # On the host: a GPU has no deterministic form of sums that go on from value to value.
+    values, total = values.cpu(), inputs.square().sum().cpu()
     # How much would be covered before each direction is added: it is needed while that falls short.
     covered = 1 - (values.square().flip(0).cumsum(0).flip(0) / total)
     needed = (covered < threshold) & (values > SMALLEST_SINGULAR_VALUE * total.sqrt())

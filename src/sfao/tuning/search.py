@@ -22,6 +22,7 @@ CONDITIONS = (
     "validation",
     "evaluate",
     "device",
+    "deterministic",
 )
 #: The share of the training images that is held out, of a small data set and of others, as `recommended` was chosen.
 SMALL_SET, SMALL_SHARE, USUAL_SHARE = 10_000, 0.2, 0.1

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from sfao.data.dataset import Dataset
+from sfao.experiment.determinism import deterministic_kernels
 from sfao.experiment.errors import FolderLost, Interrupted, is_out_of_memory
 from sfao.experiment.execute import set_up
 from sfao.experiment.pool import Event, Watch, run_all
@@ -136,7 +137,8 @@ def _save_all(members: Sequence[Member]) -> dict[str, str]:
 def _learn(members: Sequence[Member], watch: Watch, stopping: Callable[[], bool]) -> bool:
     """Let the members learn a task together; return False where the memory was not enough, for fewer to try."""
     try:
-        Stack(members, watch, stopping).learn()
+        with deterministic_kernels(members[0].config.deterministic):
+            Stack(members, watch, stopping).learn()
     except Interrupted:
         raise
     except Exception as error:
