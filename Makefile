@@ -34,12 +34,13 @@ types: $(INSTALLED)
 tests: $(INSTALLED)
 	$(BIN)/pytest -n auto --dist worksteal
 
-# What takes long, about an hour: each of these tests has a short form in `make test`. How often each attack was tried,
-# and what broke, is in runs/tally.jsonl.
+# What takes long: each of these tests has a short form in `make test`. `make soak SHARE=0.1` does a tenth of each attack.
+# How often each was tried, and what broke, is in runs/tally.jsonl.
+SHARE ?= 1
 soak: $(INSTALLED)
 	mkdir -p runs && rm -f runs/tally.jsonl
 	$(BIN)/pytest -n auto --dist worksteal -m soak
-	SFAO_SOAK=1 SFAO_TALLY=runs/tally.jsonl $(BIN)/pytest -n auto --dist worksteal -m '' tests/faults
+	SFAO_SOAK=$(SHARE) SFAO_TALLY=runs/tally.jsonl $(BIN)/pytest -n auto --dist worksteal -m '' tests/faults
 
 # The integrations beside the real libraries (Lightning, transformers, peft, accelerate, Avalanche, loggers, Ray), in an
 # environment of its own. `make test` needs none of them.

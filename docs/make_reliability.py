@@ -22,7 +22,7 @@ RECORDS = DOCS / "records"
 COUNTS, CIRCUMSTANCES = "reliability.json", "determinism.json"
 TEMPLATE = DOCS / "reliability.template"
 #: Fields of a line of a tally.
-FIELDS = {"target": str, "what": str, "trials": int, "broke": int, "soak": bool, "seconds": (int, float)}
+FIELDS = {"target": str, "what": str, "trials": int, "broke": int, "soak": (int, float), "seconds": (int, float)}
 SUPPLY = DOCS.parent / "supply"
 
 
@@ -45,7 +45,7 @@ def read_tally(file: Path) -> list[dict[str, Any]]:
     if not found:
         raise ValueError(f"`collect` must be a tally with at least one attack, got {file} without any")
     if len({told["soak"] for told in found}) > 1:
-        raise ValueError(f"`collect` must be a soak or none, got both in {file}")
+        raise ValueError(f"`collect` must be of one share of a soak, or of none, got several in {file}")
     return found
 
 
@@ -96,7 +96,8 @@ def describe_attacks(counts: dict[str, Any]) -> str:
     """Return how many attacks were made, where, and the table of them."""
     attacks, machine, versions = counts["attacks"], counts["machine"], counts["versions"]
     trials, broke = (sum(attack[name] for attack in attacks) for name in ("trials", "broke"))
-    made = "`make soak`" if counts["soak"] else "the short forms, in `make test`"
+    share = "" if counts["soak"] == 1 else f" SHARE={counts['soak']:g}"
+    made = f"`make soak{share}`" if counts["soak"] else "the short forms, in `make test`"
     head = (
         f"{len(attacks)} attacks, {trials:,} trials, {broke:,} broke: {made}, on {counts['date']}, "
         f"{counts['seconds']:,} seconds of {machine['cores']} cores ({machine['system']}, {machine['processor']}), "

@@ -60,7 +60,7 @@ def test_counts_of_one_attack_are_added_up_and_told(
         ("", "must be a tally with at least one attack"),
         ("{", r"tally\.jsonl:1 must be JSON"),
         (line(trials="many"), r"tally\.jsonl:1 must have `trials`, got 'many'"),
-        (line() + line(soak=False), "must be a soak or none, got both"),
+        (line() + line(soak=False), "must be of one share of a soak, or of none, got several"),
     ],
 )
 def test_a_tally_that_cannot_be_counted_is_refused(script: ModuleType, tmp_path: Path, text: str, rule: str) -> None:

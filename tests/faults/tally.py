@@ -9,15 +9,23 @@ from typing import TypeVar
 
 #: Where to append one JSON line an attack; unset, nothing is written.
 TALLY = "SFAO_TALLY"
-#: Set by `make soak`: attacks take their long form.
+#: Set by `make soak`: attacks take their long form, or this share of it.
 SOAK = "SFAO_SOAK"
 
 Amount = TypeVar("Amount", int, float)
 
 
 def in_soak(short: Amount, long: Amount) -> Amount:
-    """Return how much an attack does: the short amount among the tests, the long one under `make soak`."""
-    return long if os.environ.get(SOAK) else short
+    """Return how much an attack does: the short amount among the tests, the long one, or a share of it, in a soak.
+
+    An amount that is smaller in a soak, such as how many moments are left out, is that much larger in a share of it.
+    """
+    share = float(os.environ.get(SOAK) or 0)
+    if not share:
+        return short
+    some = long * share if long > short else long / share
+    between = max(short, some) if long > short else min(short, some)
+    return type(long)(between)
 
 
 @dataclass
@@ -46,7 +54,7 @@ class Attack:
             "what": self.what,
             "trials": self.trials,
             "broke": len(self.broke),
-            "soak": bool(os.environ.get(SOAK)),
+            "soak": float(os.environ.get(SOAK) or 0),
             "seconds": round(time.monotonic() - self.began, 3),
         }
 

@@ -40,3 +40,9 @@ def test_attacks_are_longer_in_a_soak(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_soak(50, 100_000) == 50
     monkeypatch.setenv(SOAK, "1")
     assert in_soak(50, 100_000) == 100_000
+    assert in_soak(8, 1) == 1
+    monkeypatch.setenv(SOAK, "0.1")
+    assert in_soak(50, 100_000) == 10_000
+    assert in_soak(50, 60) == 50
+    assert in_soak(80, 1) == 10
+    assert in_soak(float("inf"), 2.0) == 20.0
