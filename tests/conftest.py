@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -53,6 +54,9 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {"DENSE_COLUMNS": 256, "DENSE_FACTORS": 8, "GATHERED_TILES": 2, "ENTRIES": 64}.items():
         monkeypatch.setattr(launches, name, size)
 
+
+# Under nohup a closed terminal is ignored, and by every process that is started from there.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Small tensors gain nothing from a second core, and threads that wait for work slow a busy machine down.
 torch.set_num_threads(1)

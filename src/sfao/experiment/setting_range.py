@@ -8,7 +8,7 @@ from sfao.checks import is_number
 from sfao.experiment.setting_errors import find_place
 
 #: The largest sizes; a float32 goes on to 3e38, so that a number may still be multiplied.
-MOST, MOST_WHOLE = 1e30, 10**15
+MOST, MOST_WHOLE = 1e38, 10**15
 #: Settings with a range of their own.
 APART = ("seed",)
 
