@@ -101,6 +101,8 @@ class Logger(ABC):
 
 def write_whole(path: Path, text: str) -> None:
     """Write beside the path, then rename: a process that is killed leaves the whole file or none."""
+    for begun in path.parent.glob(f".{path.name}.*part"):  # left by a process that was killed
+        begun.unlink(missing_ok=True)
     beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     with open(beside, "x", encoding="utf-8") as file:  # "x" follows no link
         file.write(text)
