@@ -3,9 +3,11 @@
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import pytest
 
 #: Where to append one JSON line an attack; unset, nothing is written.
 TALLY = "SFAO_TALLY"
@@ -13,6 +15,7 @@ TALLY = "SFAO_TALLY"
 SOAK = "SFAO_SOAK"
 
 Amount = TypeVar("Amount", int, float)
+Item = TypeVar("Item")
 
 
 def in_soak(short: Amount, long: Amount) -> Amount:
@@ -26,6 +29,16 @@ def in_soak(short: Amount, long: Amount) -> Amount:
     some = long * share if long > short else long / share
     between = max(short, some) if long > short else min(short, some)
     return type(long)(between)
+
+
+#: In how many tests the longest attacks are made, so that several processes share them.
+PARTS = in_soak(1, 16)
+in_parts = pytest.mark.parametrize("part", range(PARTS))
+
+
+def list_part(of: Sequence[Item], part: int) -> Sequence[Item]:
+    """Return what one of the tests does of an attack in parts."""
+    return of[part::PARTS]
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.small_runs import check_same, do_run, make_config, save_after_every_step
 from tests.faults.system_calls import hook_calls
-from tests.faults.tally import in_soak
+from tests.faults.tally import in_parts, in_soak, list_part
 
 CODES = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT)
 
@@ -22,13 +22,14 @@ def fail_at(failing, code):
     return hook
 
 
-def test_an_error_at_any_system_call_is_told_and_the_run_goes_on_afterwards(tmp_path, attack, monkeypatch):
+@in_parts
+def test_an_error_at_any_system_call_is_told_and_the_run_goes_on_afterwards(part, tmp_path, attack, monkeypatch):
     save_after_every_step(monkeypatch)
     tried = attack("run", "ENOSPC, EIO, EACCES and EDQUOT at each system call, then resumed")
     with hook_calls(lambda number, name: None) as made:
         do_run(make_config(), tmp_path / "counted")
     places = list(product(range(1, len(made) + 1), CODES))
-    for failing, code in places[:: in_soak(len(places) // 8, 1)]:
+    for failing, code in list_part(places[:: in_soak(len(places) // 8, 1)], part):
         folder = tmp_path / f"{failing}-{code}"
 
         def trial(folder=folder, failing=failing, code=code):

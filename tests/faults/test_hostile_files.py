@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -11,7 +11,7 @@ import pytest
 from sfao.reports.runs import load_runs
 from tests.faults.entry import call, runs_in_this_process
 from tests.faults.hostile import mutate_json, mutate_json_lines, mutate_yaml
-from tests.faults.tally import Attack, in_soak
+from tests.faults.tally import Attack, in_parts, in_soak, list_part
 from tests.faults.tiny import NAME
 
 TARGET = "commands that read files"
@@ -77,9 +77,9 @@ def damage(finished: Path, at: Path, file: str, mutate: Mutate, random: Random) 
     (at / file).write_bytes(mutate(random, (finished / file).read_bytes()))
 
 
-def attack_file(tried: Attack, finished: Path, file: str, trials: int) -> None:
+def attack_file(tried: Attack, finished: Path, file: str, trials: Sequence[int]) -> None:
     mutate, commands = READERS[file]
-    for number in range(trials):
+    for number in trials:
         random = Random(f"{file} {number}")
 
         def trial(number: int = number, random: Random = random) -> None:
@@ -91,12 +91,13 @@ def attack_file(tried: Attack, finished: Path, file: str, trials: int) -> None:
         shutil.rmtree(top) if top.is_dir() else top.unlink()
 
 
+@in_parts
 @pytest.mark.parametrize("file", READERS)
-def test_damaged_files_are_told_or_harmless(file, finished, attack, tmp_path, monkeypatch):
+def test_damaged_files_are_told_or_harmless(file, part, finished, attack, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tried = attack(TARGET, f"{Path(file).name} with damaged bytes, values and structure")
     with runs_in_this_process():
-        attack_file(tried, finished, file, in_soak(25, 9000))
+        attack_file(tried, finished, file, list_part(range(in_soak(25, 9100)), part))
 
 
 @pytest.mark.parametrize(

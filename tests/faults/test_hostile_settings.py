@@ -10,7 +10,7 @@ from sfao.experiment.guard_config import GuardConfig
 from sfao.methods import METHODS
 from tests.faults.entry import call
 from tests.faults.hostile import NUMBERS, TEXTS, WRITTEN
-from tests.faults.tally import in_soak
+from tests.faults.tally import in_parts, in_soak, list_part
 from tests.faults.tiny import NAME
 
 TARGET = "the command line"
@@ -82,12 +82,13 @@ def draw_command(random: Random, taken: Path) -> list[str]:
             return ["run", *start, "--method", method, "--set", f"{name}={text}"]
 
 
-def test_hostile_settings_are_refused_in_words(attack, tmp_path, monkeypatch):
+@in_parts
+def test_hostile_settings_are_refused_in_words(part, attack, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     taken = tmp_path / "file"
     taken.write_text("")
     tried = attack(TARGET, "numbers, dates, nesting, brackets, escapes and broken text as settings")
-    for number in range(in_soak(200, 100_000)):
+    for number in list_part(range(in_soak(200, 100_000)), part):
         command = draw_command(Random(number), taken)
         tried.try_it(f"{number}: {ascii(command)[:200]}", lambda command=command: call(*command).check())
 

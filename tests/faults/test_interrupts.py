@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.faults.subjects import MEMORIES, Subject, list_lines, run_interrupted
-from tests.faults.tally import Attack, in_soak
+from tests.faults.tally import Attack, in_parts, in_soak, list_part
 
 OPERATIONS = ("step", "remember", "consolidate", "load_state_dict")
 ALL_CASES = [(memory, kind) for memory in MEMORIES for kind in ("SFAO", "Gate")]
@@ -65,8 +65,9 @@ def copy_subject(subject: Subject) -> Subject:
     return other
 
 
+@in_parts
 @pytest.mark.parametrize(("memory", "kind"), CASES)
-def test_interrupts(memory: str, kind: str, attack: Callable[[str, str], Attack]) -> None:
+def test_interrupts(memory: str, kind: str, part: int, attack: Callable[[str, str], Attack]) -> None:
     for operation in OPERATIONS:
         if operation == "remember" and memory == "subspace":
             continue
@@ -76,7 +77,7 @@ def test_interrupts(memory: str, kind: str, attack: Callable[[str, str], Attack]
         do(subject, operation, copy.deepcopy(subject.optimizer.state_dict()))
         outcomes["after"] = subject.write_memory()
         places = find_places(memory, kind, operation)
-        for place in Random(operation).sample(places, in_soak(2, len(places))):
+        for place in list_part(Random(operation).sample(places, in_soak(2, len(places))), part):
             begun.try_it(f"line {place}", partial(check_one, memory, kind, operation, place, outcomes))
 
 

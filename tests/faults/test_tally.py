@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import tally
 from tests.faults.tally import SOAK, TALLY, Attack, in_soak
 
 
@@ -46,3 +47,8 @@ def test_attacks_are_longer_in_a_soak(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_soak(50, 60) == 50
     assert in_soak(80, 1) == 10
     assert in_soak(float("inf"), 2.0) == 20.0
+
+
+def test_the_parts_of_an_attack_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "PARTS", 3)
+    assert sorted(number for part in range(3) for number in tally.list_part(range(10), part)) == [*range(10)]

@@ -7,13 +7,14 @@ is beyond it counts as broken.
 
 from collections.abc import Callable
 
-from tests.faults.tally import Attack, in_soak
+from tests.faults.tally import Attack, in_parts, in_soak, list_part
 from tests.faults.updates import STEPS, STORED, Case
 
 
-def test_updates_are_those_of_the_twin(attack: Callable[[str, str], Attack]) -> None:
+@in_parts
+def test_updates_are_those_of_the_twin(part: int, attack: Callable[[str, str], Attack]) -> None:
     beside = attack("a step with directions", "random layers, dtypes, options and gradients, beside the reference twin")
-    for seed in range(in_soak(25, 1500)):
+    for seed in list_part(range(in_soak(25, 1500)), part):
         case = Case(seed)
         for _ in range(2):
             for _ in range(STORED):
