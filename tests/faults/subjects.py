@@ -1,6 +1,7 @@
 """Small optimizers that remember two tasks, with every kind of memory, and what must not be disturbed around them."""
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,8 @@ class Subject:
             torch.get_float32_matmul_precision(),
             torch._C._len_torch_function_stack(),
             torch._C._len_torch_dispatch_stack(),
+            torch._C._autograd._top_saved_tensors_default_hooks(True),
+            list(warnings.filters),
             [module.training for module in self.model.modules()],
             [len(module._forward_hooks) for module in self.model.modules()],
             [parameter.requires_grad for parameter in self.model.parameters()],

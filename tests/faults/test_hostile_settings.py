@@ -142,6 +142,8 @@ NAMED = [
     ("--\x1b[31m", "[/]"),
     ("--config", "\x1b]0;x\x07[/]"),
     ("--preset", "\udcff"),
+    ("--set", "model.hidden=2147483648"),
+    ("--set", "model.hidden=[1000000, 1000000]"),
 ]
 
 

@@ -7,6 +7,7 @@ with the same outcome.
 import copy
 from collections.abc import Callable
 from functools import cache, partial
+from linecache import getline
 from random import Random
 from typing import Any
 
@@ -79,6 +80,19 @@ def test_interrupts(memory: str, kind: str, part: int, attack: Callable[[str, st
         places = find_places(memory, kind, operation)
         for place in list_part(Random(operation).sample(places, in_soak(2, len(places))), part):
             begun.try_it(f"line {place}", partial(check_one, memory, kind, operation, place, outcomes))
+
+
+@pytest.mark.parametrize("memory", ["dense directions", "both"])
+def test_interrupts_where_a_context_is_left(memory: str, attack: Callable[[str, str], Attack]) -> None:
+    """There what the context holds is still held, and nothing but the one around it gives it back."""
+    begun = attack(f"consolidate, SFAO, {memory}", "interrupted where a `with` begins or ends")
+    subject = copy_subject(make_subject(memory, "SFAO"))
+    outcomes = {"before": subject.write_memory()}
+    lines = list_lines(subject.consolidate, is_ours)
+    outcomes["after"] = subject.write_memory()
+    for place in find_places(memory, "SFAO", "consolidate"):
+        if getline(*lines[place - 1]).lstrip().startswith("with "):
+            begun.try_it(f"line {place}", partial(check_one, memory, "SFAO", "consolidate", place, outcomes))
 
 
 def check_one(memory: str, kind: str, operation: str, place: int, outcomes: dict[str, str]) -> None:

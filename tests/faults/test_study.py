@@ -1,5 +1,6 @@
 """One damaged bit in the folder of a study: it is refused, or its trials are what they were."""
 
+import json
 import random
 import shutil
 
@@ -73,3 +74,23 @@ def test_another_score_or_setting_in_the_journal_is_refused(made, tmp_path, atta
                 list_outcomes(out)
 
         tried.try_it(text, trial)
+
+
+@pytest.mark.parametrize("name", ["user_attrs", "system_attrs", "distributions", "params", "values"])
+def test_parts_of_a_trial_of_another_type_are_damage(made, tmp_path, attack, name):
+    tried = attack("journal.log", "a number or a text in the place of what a trial holds")
+    source, known = made
+    for value in (7, "text", ["list"], None):
+        out = shutil.copytree(source, tmp_path / repr(value))
+        journal = [json.loads(line) for line in (out / "journal.log").read_text().splitlines()]
+        (created, *_) = [line for line in journal if "distributions" in line]
+        created[name] = value
+        (out / "journal.log").write_text("".join(json.dumps(line) + "\n" for line in journal))
+
+        def trial(out=out):
+            try:
+                assert list_outcomes(out) == known
+            except FolderError as error:
+                assert "journal.log must" in str(error)
+
+        tried.try_it(f"{name} {value!r}", trial)

@@ -12,6 +12,7 @@ from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import stop_signals
 from sfao.cli.terminal import FAILED, INTERRUPTED, console, error_console, fail, say, say_json, spoken_errors
 from sfao.names import name_folder
+from sfao.outside_text.plain import MOST_OF_VALUE, join_lines, shorten
 
 if TYPE_CHECKING:
     from sfao.experiment.pool import Watch
@@ -126,7 +127,7 @@ def tune(
 
 
 def describe_search(search: "Search", space: "SearchSpace", trials: int) -> str:
-    where = ", ".join(f"{name}={each}" for name, each in space.items())
+    where = ", ".join(shorten(join_lines(f"{name}={each}"), MOST_OF_VALUE) for name, each in space.items())
     seeds = f"{len(search.seeds)} seed{'s' * (len(search.seeds) != 1)}"
     return (
         f"choosing {where} of {search.method} on {search.benchmark}: {trials} trials of {seeds}, "

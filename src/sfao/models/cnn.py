@@ -5,6 +5,7 @@ from collections import OrderedDict
 from torch import nn
 
 from sfao.checks import check_count
+from sfao.models.size import check_parameters
 
 
 def cnn(input_shape: tuple[int, ...], outputs: int, fc: int = 256) -> nn.Sequential:
@@ -16,6 +17,8 @@ def cnn(input_shape: tuple[int, ...], outputs: int, fc: int = 256) -> nn.Sequent
     channels, height, width = input_shape
     if min(height, width) < 4:
         raise ValueError(f"`input_shape` must be at least 4x4 pixels for two poolings, got {height}x{width}")
+    flat = 64 * (height // 4) * (width // 4)
+    check_parameters("fc", fc, (flat + outputs) * fc)
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=nn.Conv2d(channels, 32, 3, padding=1),
         relu1=nn.ReLU(),
@@ -24,7 +27,7 @@ def cnn(input_shape: tuple[int, ...], outputs: int, fc: int = 256) -> nn.Sequent
         relu2=nn.ReLU(),
         pool2=nn.MaxPool2d(2),
         flatten=nn.Flatten(),
-        fc=nn.Linear(64 * (height // 4) * (width // 4), fc),
+        fc=nn.Linear(flat, fc),
         relu3=nn.ReLU(),
         classifier=nn.Linear(fc, outputs),
     )

@@ -96,8 +96,11 @@ def open_study(out: Path, description: Mapping[str, Any]) -> optuna.Study:
 def check_trials(study: optuna.Study, space: SearchSpace, out: Path) -> None:
     """Refuse a journal whose trials are not of this search."""
     fault = "" if study.directions == [StudyDirection.MAXIMIZE] else "it has another aim"
-    for trial in study.trials:
-        fault = fault or _find_fault(trial, space)
+    try:
+        for trial in study.trials:
+            fault = fault or _find_fault(trial, space)
+    except Exception as error:  # Optuna keeps what it replays as it is, of any type
+        fault = quote(error)
     if fault:
         raise FolderError(f"{out / JOURNAL} must be the journal of this study, but it is damaged: {fault}")
 

@@ -3,7 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,7 +131,8 @@ class GradientTaker:
             return tensor
 
         keeping = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
-        with _record_calls(self._plain_linears()) as calls, keeping:
+        # An interrupt at the end of the block leaves the innermost context open: one that holds nothing.
+        with _record_calls(self._plain_linears()) as calls, keeping, nullcontext():
             (gradients,) = take_gradients(self._model, [batch], self._objective, self._parameters)
         plain = {p: g for p, g in zip(self._parameters, gradients, strict=True) if g is not None}
         linears: dict[nn.Linear, torch.Size] = {
@@ -161,7 +162,7 @@ class GradientTaker:
         """Return the gradients of all, or None where that cannot be had or is not what a plain backward gives."""
         try:
             units = move(stack(batches), self._parameters[0].device, find_dtype(self._model))
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), nullcontext():
                 warnings.simplefilter("ignore")  # of operations that vmap has to take one after the other
                 found, classes = self._differentiate(first, units, len(batches))
         except Exception:
