@@ -1,7 +1,7 @@
 """docs/reliability.md from the records beside it: attacks that were counted, and circumstances that were compared.
 
 python docs/make_reliability.py                               write the page
-python docs/make_reliability.py --collect runs/tally.jsonl    take a new count into the record first
+python docs/make_reliability.py --collect runs/tally.jsonl    take a new count into the record first; several add up
 
 `make soak` leaves runs/tally.jsonl; `SFAO_TALLY=runs/tally.jsonl pytest tests/faults` one of the short forms.
 `python benchmarks/determinism.py --out docs/records/determinism.json` compares circumstances anew.
@@ -9,9 +9,8 @@ python docs/make_reliability.py --collect runs/tally.jsonl    take a new count i
 
 import argparse
 import json
-import os
-import platform
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,8 +20,18 @@ DOCS = Path(__file__).parent
 RECORDS = DOCS / "records"
 COUNTS, CIRCUMSTANCES = "reliability.json", "determinism.json"
 TEMPLATE = DOCS / "reliability.template"
+#: What is added up for each machine.
+_SUMS = ("trials", "seconds")
 #: Fields of a line of a tally.
-FIELDS = {"target": str, "what": str, "trials": int, "broke": int, "soak": (int, float), "seconds": (int, float)}
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "target": str,
+    "what": str,
+    "trials": int,
+    "broke": int,
+    "soak": (int, float),
+    "seconds": (int, float),
+    "where": str,
+}
 SUPPLY = DOCS.parent / "supply"
 
 
@@ -44,8 +53,6 @@ def read_tally(file: Path) -> list[dict[str, Any]]:
         found.append(told)
     if not found:
         raise ValueError(f"`collect` must be a tally with at least one attack, got {file} without any")
-    if len({told["soak"] for told in found}) > 1:
-        raise ValueError(f"`collect` must be of one share of a soak, or of none, got several in {file}")
     return found
 
 
@@ -62,17 +69,25 @@ def add_up(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [attacks[key] for key in sorted(attacks)]
 
 
-def collect(file: Path) -> dict[str, Any]:
-    """Return the record of a tally: its attacks, when and where they were made."""
-    lines = read_tally(file)
+def collect(files: Sequence[Path]) -> dict[str, Any]:
+    """Return the record of tallies: their attacks, when and where they were made."""
+    lines = [line for file in files for line in read_tally(file)]
+    if len({line["soak"] for line in lines}) > 1:
+        raise ValueError(f"`collect` must be of one share of a soak, or of none, got several in {_join(files)}")
     return {
-        "date": datetime.fromtimestamp(file.stat().st_mtime, UTC).date().isoformat(),
+        "date": datetime.fromtimestamp(max(file.stat().st_mtime for file in files), UTC).date().isoformat(),
         "soak": lines[0]["soak"],
-        "seconds": round(sum(line["seconds"] for line in lines)),
-        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "system": platform.system()},
-        "versions": {"sfao": version("sfao"), "torch": version("torch"), "python": platform.python_version()},
+        "sfao": version("sfao"),
+        "where": {
+            place: {name: round(sum(line[name] for line in lines if line["where"] == place)) for name in _SUMS}
+            for place in sorted({line["where"] for line in lines})
+        },
         "attacks": add_up(lines),
     }
+
+
+def _join(files: Sequence[Path]) -> str:
+    return ", ".join(map(str, files))
 
 
 def make_page(records: Path) -> str:
@@ -94,14 +109,14 @@ def make_page(records: Path) -> str:
 
 def describe_attacks(counts: dict[str, Any]) -> str:
     """Return how many attacks were made, where, and the table of them."""
-    attacks, machine, versions = counts["attacks"], counts["machine"], counts["versions"]
+    attacks = counts["attacks"]
     trials, broke = (sum(attack[name] for attack in attacks) for name in ("trials", "broke"))
     share = "" if counts["soak"] == 1 else f" SHARE={counts['soak']:g}"
     made = f"`make soak{share}`" if counts["soak"] else "the short forms, in `make test`"
+    places = [f"{told['trials']:,} in {told['seconds']:,} s on {place}" for place, told in counts["where"].items()]
     head = (
         f"{len(attacks)} attacks, {trials:,} trials, {broke:,} broke: {made}, on {counts['date']}, "
-        f"{counts['seconds']:,} seconds of {machine['cores']} cores ({machine['system']}, {machine['processor']}), "
-        f"sfao {versions['sfao']}, torch {versions['torch']}, Python {versions['python']}."
+        f"sfao {counts['sfao']}; {', and '.join(places)} (seconds are added up over the processes)."
     )
     rows = [(each["target"], each["what"], f"{each['trials']:,}", f"{each['broke']:,}") for each in attacks]
     return f"{head}\n\n{make_table(('attacked', 'what is done', 'trials', 'broke'), '--::', rows)}"
@@ -156,7 +171,7 @@ def make_table(headings: tuple[str, ...], sides: str, rows: list[tuple[str, ...]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, metavar="TALLY", help="a tally that attacks left")
+    parser.add_argument("--collect", type=Path, nargs="+", metavar="TALLY", help="tallies that attacks left")
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--page", type=Path, default=DOCS / "reliability.md")
     arguments = parser.parse_args()

@@ -2,17 +2,25 @@
 
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pytest
+import torch
 
 #: Where to append one JSON line an attack; unset, nothing is written.
 TALLY = "SFAO_TALLY"
 #: Set by `make soak`: attacks take their long form, or this share of it.
 SOAK = "SFAO_SOAK"
+
+#: The machine and what runs on it, as the page names them.
+WHERE = (
+    f"{os.cpu_count()} cores ({platform.system()}, {platform.machine()}), "
+    f"torch {torch.__version__}, Python {platform.python_version()}"
+)
 
 Amount = TypeVar("Amount", int, float)
 Item = TypeVar("Item")
@@ -69,6 +77,7 @@ class Attack:
             "broke": len(self.broke),
             "soak": float(os.environ.get(SOAK) or 0),
             "seconds": round(time.monotonic() - self.began, 3),
+            "where": WHERE,
         }
 
     def end(self) -> None:

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.faults import tally
 from tests.faults.tally import SOAK, TALLY, Attack, in_soak
@@ -21,6 +22,7 @@ def test_an_attack_that_breaks_something_is_counted_and_fails(tmp_path: Path, mo
         attack.end()
     told = json.loads((tmp_path / "tally.jsonl").read_text())
     assert told.pop("seconds") >= 0
+    assert f"torch {torch.__version__}" in told.pop("where")
     assert told == {
         "target": "record.json",
         "what": "one digit changed",
