@@ -45,6 +45,11 @@ class _Loader(yaml.SafeLoader):
         #: {node: how many values it stands for, and how deep they lie, with all that aliases repeat}
         self._sizes: dict[int, tuple[int, int]] = {}
 
+    def fetch_flow_collection_start(self, kind: Any) -> None:
+        """Look at brackets when they open: PyYAML takes them all in, in a time that grows with their square."""
+        super().fetch_flow_collection_start(kind)
+        check_depth(self.flow_level, self.line + 1)
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         line: int = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
         self._open += 1
