@@ -215,7 +215,7 @@ class Gate(Looks, Changes, Saves):
 
     def _exactly(self, work: Callable[[], T]) -> T:
         """Return what `work` returns, outside autograd and what would round the gate's products more than it may."""
-        return work_exactly(work, self.device.type, self.layers)
+        return work_exactly(work, self.device.type, lambda: all(layer.is_soft for layer in self.layers))
 
     # -- Storing ---------------------------------------------------------------------------------------
 
