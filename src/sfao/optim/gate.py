@@ -13,7 +13,6 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim._agreement import DecisionCheck, store_together
 from sfao.optim._attachment import Attachment
-from sfao.optim._books import change_books
 from sfao.optim._changes import Changes
 from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Request
@@ -251,15 +250,7 @@ class Gate(Looks, Changes, Saves):
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
         If anything fails, the memory too stays as it was. Under torch.distributed, all ranks consolidate together.
         """
-        if self._lost_optimizer:
-            raise RuntimeError(
-                "a copy of an attached gate must be attached too: attach() it to the copy, or detach() it"
-            )
-        request = Request(batches, loss, objective, target, per, limit)
-        stored = change_books(self, lambda: self._consolidate(model, request))
-        for hook in list(self._hooks.values()):
-            hook(self)
-        return stored
+        return self.consolidate_task(model, Request(batches, loss, objective, target, per, limit))
 
     def _consolidate(self, model: nn.Module, request: Request) -> int:
         is_alone = not self.sync or not distributed.is_available() or not distributed.is_initialized()

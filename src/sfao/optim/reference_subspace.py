@@ -60,7 +60,7 @@ class ReferenceSpace:
     def answer_size(self) -> float:
         """The length of the answers; those of a layer of nearly zero count as a fresh one's."""
         fresh = SMALL_SHARE * sqrt(self.rows / 3) / sqrt(self.width) * float(self.probes.norm())
-        return max(float(self.answers.norm()), fresh, SMALLEST_LENGTH)
+        return float(max(float(self.answers.norm()), fresh, SMALLEST_LENGTH))
 
     def choose_share(self, keep: float, tolerance: float, weight: Tensor) -> float:
         """Return q = keep ^ (sqrt(t) (.5 + .8 path^(1/4) + (drift / tolerance)^3))."""
