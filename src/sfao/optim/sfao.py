@@ -10,11 +10,11 @@ from torch.utils.hooks import RemovableHandle
 from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
+from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim._books import change_books
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.objectives import Loss, Objective
-from sfao.optim._gate_state import OLD_OPTIONS, describe, read_state, write_state
+from sfao.optim._gate_state import OLD_OPTIONS, check_saved_options, describe, read_state, write_state
 from sfao.optim._growth import grow_state
 from sfao.optim._planning import check_new_group, name_memory, plan_options
 from sfao.optim._sharding.checks import find_group_shards
@@ -264,8 +264,7 @@ class SFAO(Descent):
             names = [{"name": group["name"]} for group in self.param_groups]
             groups = [{**old, **group, **name} for group, name in zip(state_dict["param_groups"], names, strict=True)]
             check_saved_descent(self.param_groups, groups, state_dict["state"])
-            for group in groups:
-                check_options(group)
+            check_saved_options(groups, self.gate.granularity)
         except Exception as error:  # whatever a damaged state leads to
             raise RuntimeError(f"`state_dict` must be of this optimizer: {describe(error)}") from error
         before = self.state, self.param_groups
