@@ -122,15 +122,20 @@ def read_state(gate: "Gate", state: dict[str, Any]) -> GateState:
         raise RuntimeError(f"`state_dict` must come from a gate, but {at} is damaged: {describe(error)}") from error
 
 
+#: The most characters of an error that are told as a reason.
+LONGEST_REASON = 300
+
+
 class StateOfAnother(RuntimeError):  # noqa: N818, it names what was found
     """A state that is whole, but of another model."""
 
 
 def describe(error: Exception) -> str:
-    """Return what an error says, in one line."""
+    """Return what an error says, in one line that is not endless: torch lists all its backends in some."""
     if isinstance(error, KeyError):
         return f"it has no entry {error}"
-    return " ".join(str(error).split()) or type(error).__name__
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]} ..."
 
 
 def _check_identity(gate: "Gate", state: dict[str, Any]) -> None:
