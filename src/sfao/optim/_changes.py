@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -14,7 +14,6 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, check_group_names
 from sfao.optim._attachment import Attachment, check_optimizer
 from sfao.optim._books import change_books
-from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.store import store_gradient
 from sfao.optim._gate_path import Path, PathHistory
 from sfao.optim._growth import find_growth, grow_layer
@@ -26,14 +25,6 @@ from sfao.optim._sharding.shards import Shards
 from sfao.optim._sharding.store import remember_shards
 from sfao.optim._whole_or_not import Exactly
 from sfao.optim.layers import Layer, as_groups, layer_groups
-
-
-class TaskEnd(Protocol):
-    """The end of a task for an optimizer that owns a gate: whole, or undone where the gate's fails."""
-
-    def end(self) -> None: ...
-
-    def undo(self) -> None: ...
 
 
 class Changes:
@@ -57,28 +48,9 @@ class Changes:
     defaults: dict[str, Any]
     task: int
     _exactly: Exactly
-    _consolidate: Callable[[nn.Module, Request], int]
     _check_options: Callable[[], None]
     add_group: Callable[[dict[str, Any]], None]
     _hooks: OrderedDict[int, Callable[[Any], object]]
-
-    def consolidate_task(self, model: nn.Module, request: Request, owner: TaskEnd | None = None) -> int:
-        """Consolidate as asked for, and let the optimizer that owns the gate end the task with it; call the hooks."""
-        if self._lost_optimizer:
-            raise RuntimeError(
-                "a copy of an attached gate must be attached too: attach() it to the copy, or detach() it"
-            )
-
-        def consolidate() -> int:
-            stored = self._consolidate(model, request)
-            if owner is not None:
-                owner.end()
-            return stored
-
-        stored = change_books(self, consolidate, None if owner is None else owner.undo)  # type: ignore[arg-type]
-        for hook in list(self._hooks.values()):
-            hook(self)
-        return stored
 
     def register_consolidate_hook(self, hook: Callable[[Any], object]) -> RemovableHandle:
         """Call `hook(gate)` after every consolidation; return a handle with a method `remove`."""

@@ -204,21 +204,6 @@ def check_saved_descent(
             check_tensor(f"momentum_buffer of parameter {number}", buffer, dtypes, parameters[number].shape)
 
 
-class Momentum:
-    """The momentum of an optimizer, which a task ends with; undone, it is what it was."""
-
-    def __init__(self, state: Mapping[Any, dict[str, Any]]) -> None:
-        self._buffers = [(of, of["momentum_buffer"]) for of in state.values() if "momentum_buffer" in of]
-
-    def end(self) -> None:
-        for of_parameter, _ in self._buffers:
-            of_parameter.pop("momentum_buffer", None)
-
-    def undo(self) -> None:
-        for of_parameter, buffer in self._buffers:
-            of_parameter["momentum_buffer"] = buffer
-
-
 def check_descent(group: Mapping[str, Any]) -> None:
     """Raise a ValueError that names the first setting that breaks its rule."""
     rate = group["lr"]

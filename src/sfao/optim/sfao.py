@@ -11,7 +11,7 @@ from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
-from sfao.optim._books import change_books
+from sfao.optim._books import Momentum, change_books
 from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.objectives import Loss, Objective
 from sfao.optim._gate_state import OLD_OPTIONS, check_saved_options, describe, read_state, write_state
@@ -25,7 +25,6 @@ from sfao.optim.descent import (
     DESCENT_NAMES,
     REFUSED,
     Descent,
-    Momentum,
     check_saved_descent,
     evaluate,
     read_rate,
