@@ -8,9 +8,10 @@ import pytest
 
 from sfao.experiment.compare import compare
 from sfao.experiment.config import configure
-from sfao.experiment.errors import Interrupted
+from sfao.experiment.errors import FolderError, Interrupted
 from sfao.experiment.execute import execute
 from sfao.experiment.plan import plan
+from sfao.experiment.run_log import open_loggers
 from tests.command import Command
 from tests.experiment.test_run import FAST, StopAt, config
 
@@ -25,6 +26,21 @@ def read(folder) -> list[tuple[int, str, float]]:
 
 def values_of(rows, name):
     return {step: value for step, found, value in rows if found == name}
+
+
+#: Lines that are none of a log: no text, too few values, no step, an endless name.
+DAMAGES = (b"\xff\xfe\n", b"1,loss\n", b"x,loss,1\n", b"1," + b"a" * 200_000 + b",1\n")
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=len)
+def test_a_damaged_log_is_named_and_stays_as_it_is(tmp_path, damage):
+    (tmp_path / "log.csv").write_bytes(b"step,name,value\n" + damage)
+    with (
+        pytest.raises(FolderError, match=r"log\.csv must be a log of steps"),
+        open_loggers(["csv"], tmp_path, config("sgd")),
+    ):
+        pass
+    assert (tmp_path / "log.csv").read_bytes() == b"step,name,value\n" + damage
 
 
 def test_a_log_has_the_values_of_steps_json_the_record_and_the_memory(tmp_path):

@@ -12,6 +12,7 @@ from sfao.experiment.compare import compare
 from sfao.experiment.errors import Interrupted
 from sfao.experiment.in_process import run_here
 from sfao.experiment.plan import plan
+from sfao.experiment.progress import Update
 from sfao.experiment.run import Run
 from sfao.experiment.stacked.divide import divide
 from sfao.experiment.stacked.member import Member
@@ -75,6 +76,26 @@ def read_everything(record):
     names = ("status", "accuracy_matrix", "initial_accuracy", "metrics", "decisions", "steps", "memory_bytes")
     more = ("directions", "parameters", "warnings", "error", "order", "task_names", "data", "config", "rollbacks")
     return {name: getattr(record, name) for name in (*names, *more)}
+
+
+def test_a_watch_that_raises_is_no_failure_of_a_run_and_costs_no_step(tmp_path, monkeypatch):
+    monkeypatch.setattr("sfao.experiment.stacked.stack.UPDATE_SECONDS", 0)
+    monkeypatch.setattr("sfao.experiment.stacked.stack.TELEMETRY_EVERY", 5)
+    jobs, heard = make_jobs(tmp_path / "stopped", ["sfao"], seeds=2), []
+
+    def lose_the_terminal(job, event):
+        heard.append(event)
+        if isinstance(event, Update) and event.step == 25:
+            raise BrokenPipeError("the terminal is gone")
+
+    with pytest.raises(BrokenPipeError, match="the terminal is gone"):
+        run_stacked(jobs, watch=lose_the_terminal)
+    assert not any(isinstance(event, Failure) for event in heard)
+    assert [load_checkpoint(job.folder).state["position"]["steps"] for job in jobs] == [25, 25]
+    records = run_stacked(jobs, resume=True)
+    at_once = run_stacked(make_jobs(tmp_path / "at once", ["sfao"], seeds=2))
+    for record, expected in zip(records, at_once, strict=True):
+        assert record.weights_sha256 == expected.weights_sha256
 
 
 def test_the_cases_are_of_all_methods_that_can_be_stacked():

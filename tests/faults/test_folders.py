@@ -12,7 +12,7 @@ import torch
 from sfao.experiment import files
 from sfao.experiment.checkpoint import LATEST, PREVIOUS
 from sfao.experiment.errors import FolderError, FolderLost, Interrupted
-from sfao.experiment.folder import FILES
+from sfao.experiment.folder import FILES, check_folder
 from sfao.experiment.lock import LOCK
 from sfao.experiment.record import load_record
 from tests.faults.small_runs import check_same, do_run, make_config, save_after_every_step
@@ -143,6 +143,22 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path, attack, name, d
         assert (precious.read_bytes() if precious.exists() else None) == before
 
     tried.try_it(f"{name}, {'dangling' if dangling else 'to a file'}", trial)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
+def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, attack):
+    tried = attack("run folder", "a pipe and a folder in the place of each file")
+    for name in FILES:
+        for got, make in {"a pipe or device": os.mkfifo, "a folder": os.mkdir}.items():
+            folder = tmp_path / f"{got[2:8]}-{name}"
+            folder.mkdir()
+            make(folder / name)
+
+            def trial(folder=folder, name=name, got=got):
+                with pytest.raises(FolderError, match=f"{name} must be a file of its own, got {got}"):
+                    check_folder(folder, make_config(), resume=True)
+
+            tried.try_it(f"{name}, {got}", trial)
 
 
 def test_a_link_that_comes_after_the_checks_is_not_followed_either(tmp_path, attack):

@@ -18,6 +18,8 @@ from tests.faults.tally import Attack, in_parts, in_soak, list_part
 
 OPERATIONS = ("step", "remember", "consolidate", "load_state_dict")
 ALL_CASES = [(memory, kind) for memory in MEMORIES for kind in ("SFAO", "Gate")]
+#: The last lines of the end of a task, each of which is tried.
+LAST = 25
 CASES = ALL_CASES[: in_soak(0, len(ALL_CASES))] or [("dense directions", "SFAO"), ("both", "Gate")]
 
 
@@ -93,6 +95,36 @@ def test_interrupts_where_a_context_is_left(memory: str, attack: Callable[[str, 
     for place in find_places(memory, "SFAO", "consolidate"):
         if getline(*lines[place - 1]).lstrip().startswith("with "):
             begun.try_it(f"line {place}", partial(check_one, memory, "SFAO", "consolidate", place, outcomes))
+
+
+@pytest.mark.parametrize("operation", ["consolidate", "end_task"])
+def test_momentum_ends_with_the_task_or_not_at_all(operation: str, attack: Callable[[str, str], Attack]) -> None:
+    begun = attack(f"{operation}, SFAO, momentum", "interrupted at a line")
+    moving = copy_subject(make_subject("dense directions", "SFAO"))
+    moving.step()
+    lines = len(list_lines(partial(end_task, copy.deepcopy(moving), operation), is_ours))
+    places = Random(0).sample(range(1, lines - LAST), min(lines - LAST - 1, in_soak(5, 200)))
+    for place in [*places, *range(lines - LAST, lines + 1)]:
+        begun.try_it(f"line {place}", partial(check_momentum, copy.deepcopy(moving), operation, place))
+
+
+def end_task(subject: Subject, operation: str) -> None:
+    if operation == "consolidate":
+        subject.consolidate()
+    else:
+        subject.optimizer.end_task()  # type: ignore[attr-defined]
+
+
+def check_momentum(subject: Subject, operation: str, place: int) -> None:
+    before, task = read_momentum(subject), subject.gate.task
+    assert run_interrupted(partial(end_task, subject, operation), place, is_ours), "it was over before"
+    found = read_momentum(subject)
+    assert found == (before if subject.gate.task == task else []), "the momentum is not that of the task"
+
+
+def read_momentum(subject: Subject) -> list[Any]:
+    found = (state.get("momentum_buffer") for state in subject.optimizer.state.values())
+    return [buffer.tolist() for buffer in found if buffer is not None]
 
 
 def check_one(memory: str, kind: str, operation: str, place: int, outcomes: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sfao.gating.options import DEFAULTS
 from sfao.optim._digest import digest
 from tests.faults.subjects import MEMORIES, Subject
 from tests.faults.tally import Attack, in_soak
@@ -139,3 +140,31 @@ def test_altered_states(memory: str, attack: Callable[[str, str], Attack]) -> No
         how, where, altered = alter(state, random)
         subject = copy_subject(original)
         begun.try_it(f"{how} {where}", lambda s=subject, a=altered: load_altered(s, a, expected))
+
+
+@pytest.mark.parametrize(("memory", "kind"), [("both", "SFAO"), ("both", "Gate"), ("dense directions", "SFAO")])
+def test_altered_options_are_refused_when_loaded_or_serve(
+    memory: str, kind: str, attack: Callable[[str, str], Attack]
+) -> None:
+    begun = attack(f"load_state_dict, {memory}, {kind}", "an option of one group changed")
+    original = make_subject(memory, kind)
+    state = copy.deepcopy(original.optimizer.state_dict())
+    groups = ("param_groups",) if kind == "SFAO" else ("sfao_gate", "options")
+    random = Random(memory)
+    for name in random.sample(list(DEFAULTS), in_soak(8, len(DEFAULTS))):
+        altered = copy.deepcopy(state)
+        group = reach(altered, groups)[1]
+        group[name] = alter_value(group[name], random)
+        subject = copy_subject(original)
+        begun.try_it(f"{name}={group[name]!r}", lambda subject=subject, altered=altered: serve(subject, altered))
+
+
+def serve(subject: Subject, state: dict[str, Any]) -> None:
+    """Load a state, and go on with it if it is not refused."""
+    refusal = find_error(lambda: subject.load(state))
+    if refusal is not None:
+        assert isinstance(refusal, RuntimeError), f"{type(refusal).__name__}: {refusal}"
+        assert str(refusal).startswith("`state_dict` must"), f"no rule: {refusal}"
+    else:
+        error = find_error(lambda: go_on(subject))
+        assert error is None, f"loaded, then {type(error).__name__}: {error}"

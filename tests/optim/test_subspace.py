@@ -1,6 +1,7 @@
 """The memory of input spaces: what it stores, what it takes from gradients and updates, and what it refuses."""
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -87,6 +88,40 @@ def test_an_update_off_all_axes_leaves_old_outputs_as_they_are():
     train(model, optimizer, task(2))
     torch.testing.assert_close(model[0](inputs), before, atol=1e-4, rtol=0)
     assert optimizer.drifts["0"] < 1e-4
+
+
+def consolidate_few(bound, **options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 6, bias=False))
+    optimizer = SFAO(layer_groups(model), lr=0.1, **options)
+    with bound:
+        optimizer.consolidate(model, [(torch.rand(5, 40), torch.zeros(5, dtype=torch.long))])
+    return model, optimizer
+
+
+def test_five_inputs_have_five_axes_and_a_projection_takes_no_others():
+    model, optimizer = consolidate_few(nullcontext(), keep=0.0, restore=1.0)
+    (space,) = optimizer.gate.layers[0].spaces
+    assert len(space.axes) == 5
+    off = torch.randn(6, 40) @ (torch.eye(40) - space.axes.T @ space.axes)
+    model[0].weight.grad = off.clone()
+    optimizer.step()
+    torch.testing.assert_close(model[0].weight.grad, off, atol=1e-5, rtol=0)
+
+
+def test_axes_do_not_depend_on_the_precision_of_the_model():
+    before = torch.get_float32_matmul_precision()
+    spaces = []
+    for bound in (nullcontext(), torch.autocast("cpu", dtype=torch.bfloat16)):
+        spaces += consolidate_few(bound)[1].gate.layers[0].spaces
+    torch.set_float32_matmul_precision("medium")
+    try:
+        spaces += consolidate_few(nullcontext())[1].gate.layers[0].spaces
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for space in spaces[1:]:
+        torch.testing.assert_close(space.moments, spaces[0].moments, rtol=1e-5, atol=0)
+        torch.testing.assert_close(space.probes, spaces[0].probes, rtol=1e-4, atol=1e-5)
 
 
 def test_until_something_is_remembered_it_is_sgd_and_keep_1_stays_so():

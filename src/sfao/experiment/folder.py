@@ -16,7 +16,7 @@ from sfao.experiment.record import RECORD, Record, is_same_data, load_record
 from sfao.experiment.telemetry import STEPS
 
 CONFIG = "config.yaml"
-#: The files of a run. None may be a link: a run would then read or write what lies elsewhere.
+#: The files of a run. None may be a link: a run would then read or write what lies elsewhere. Nor a pipe.
 FILES = (CONFIG, RECORD, STEPS, LATEST, PREVIOUS)
 
 
@@ -73,8 +73,7 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
         return
     for name in FILES:
-        if (folder / name).is_symlink():
-            raise FolderError(f"{folder / name} must be a file of its own, got a link")
+        _check_plain(folder / name)
     if not (folder / CONFIG).exists():
         raise FolderError(f"`out` must be new or hold a run, but {folder} holds other files")
     difference = find_difference(read_yaml(folder / CONFIG), config)
@@ -83,6 +82,13 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     unfinished = any((folder / name).exists() for name in (LATEST, PREVIOUS)) and not (folder / RECORD).exists()
     if unfinished and not resume:
         raise FolderError(f"{folder} holds an unfinished run; add --resume to go on with it")
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse what is there and no file: a pipe would be waited for, a link leads elsewhere."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        got = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "a pipe or device"
+        raise FolderError(f"{path} must be a file of its own, got {got}")
 
 
 def find_difference(held: dict[str, Any], config: RunConfig) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import inf, isclose, nan
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -89,7 +90,13 @@ _ROLLBACK = {"task": int, "step": int, "from": int, "to": int, "reason": str, "v
 #: Counts and times.
 _AMOUNTS = ("memory_bytes", "directions", "parameters", "seconds", "step_ms", "steps")
 #: Settings that other modules read from `config`, whichever version wrote it.
-_SETTINGS: dict[str, type | tuple[type, ...]] = {"fraction": (int, float), "model": dict}
+_SETTINGS: dict[str, type | tuple[type, ...]] = {
+    "fraction": (int, float),
+    "model": dict,
+    "tasks": (int, NoneType),
+    "evaluate": str,
+    "validation": (int, float, NoneType),
+}
 
 
 def load_record(folder: Path) -> Record:

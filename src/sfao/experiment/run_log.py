@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sfao.checks import check_choice
 from sfao.experiment.config import RunConfig
-from sfao.experiment.errors import ConfigError, reraise_as
+from sfao.experiment.errors import ConfigError, FolderError, reraise_as
 from sfao.experiment.position import Position
 from sfao.experiment.telemetry import STEPS, Telemetry
 from sfao.loggers import LOGGERS, Logger
@@ -104,12 +104,12 @@ def open_loggers(names: Sequence[str], folder: Path, config: RunConfig) -> Itera
     """Yield the loggers of a run, which go on where its log in the folder ended."""
     run_name = f"{config.method} on {config.benchmark}, seed {config.seed}"
     with ExitStack() as opened:
-        yield [
-            opened.enter_context(
-                LOGGERS[name](folder, run_name=run_name, config=flatten(config.model_dump()), resume=True)
-            )
-            for name in names
-        ]
+        loggers: list[Logger] = []
+        for name in names:
+            with reraise_as(FolderError):  # a log that was damaged
+                logger = LOGGERS[name](folder, run_name=run_name, config=flatten(config.model_dump()), resume=True)
+            loggers.append(opened.enter_context(logger))
+        yield loggers
 
 
 def flatten(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:

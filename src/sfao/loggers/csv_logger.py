@@ -35,7 +35,12 @@ class CSVLogger(Logger):
         """Return the steps, names and values of the whole lines of the file."""
         data = self.path.read_bytes()
         text = data[: data.rfind(b"\n") + 1].decode(errors="replace")
-        lines = enumerate(csv.reader(StringIO(text, newline="")), start=1)
+        try:
+            lines = list(enumerate(csv.reader(StringIO(text, newline="")), start=1))
+        except csv.Error as error:  # an endless value, say
+            raise ValueError(
+                f"{self.path} must be a log of steps, names and values, but is damaged: {error}"
+            ) from error
         return [self._read_row(number, row) for number, row in lines if number > 1 or row != HEADER]
 
     def _read_row(self, number: int, row: list[str]) -> tuple[int, str, float]:

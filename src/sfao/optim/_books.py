@@ -1,6 +1,6 @@
 """The books of a gate: all that it knows of its layers, to go back to when a change to them fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfao.optim._whole_or_not import undo_on_error
@@ -59,6 +59,21 @@ class Books:
 def _read(layer: Layer) -> dict[str, Any]:
     values = {name: getattr(layer, name) for name in OF_LAYER}
     return {**values, "counts": dict(layer.counts)}
+
+
+class Momentum:
+    """The momentum of an optimizer, which a task ends with; undone, it is what it was."""
+
+    def __init__(self, state: Mapping[Any, dict[str, Any]]) -> None:
+        self._buffers = [(of, of["momentum_buffer"]) for of in state.values() if "momentum_buffer" in of]
+
+    def end(self) -> None:
+        for of_parameter, _ in self._buffers:
+            of_parameter.pop("momentum_buffer", None)
+
+    def undo(self) -> None:
+        for of_parameter, buffer in self._buffers:
+            of_parameter["momentum_buffer"] = buffer
 
 
 def change_books(gate: "Gate", work: Callable[[], T], undo: Callable[[], object] | None = None) -> T:

@@ -1,8 +1,9 @@
 """The gate's steps on an accelerator: made ready once, launched or replayed every step, read when somebody asks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import itemgetter
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from sfao.optim._host_path import LayerGradient, as_matrices, in_memory_order, m
 from sfao.optim._softened_counts import SoftenedCounts
 from sfao.optim._softening import Softening
 from sfao.optim.layers import Layer
+
+T = TypeVar("T")
 
 #: Steps between looks at whether a gradient was not finite.
 LOOK_EVERY = 32
@@ -165,8 +168,8 @@ class DevicePath:
 
     # -- Answers ---------------------------------------------------------------------------------------
 
-    def opened(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def work_whole(self, work: Callable[[], T]) -> T:
+        return work()
 
     def report(self) -> Report:
         # Where a step was captured, a replay may have been the last one.

@@ -1,8 +1,8 @@
 """A path: how the gradients of all layers are gated, one after the other on the host or together on a device."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,8 @@ from sfao.gating.decision import Decision
 
 if TYPE_CHECKING:
     from sfao.optim._softening import Softening
+
+T = TypeVar("T")
 
 #: Where kernels run. (Under Triton's interpreter they run on a CPU, which is how they are tested without a GPU.)
 DEVICES = {"cuda"}
@@ -76,8 +78,8 @@ class Path(Protocol):
     def note(self, softening: "Softening") -> None:
         """Count and report what a softening has done to the updates of the last step."""
 
-    def opened(self) -> AbstractContextManager[None]:
-        """Have memories whole meanwhile, where others hold parts of them."""
+    def work_whole(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; memories are whole meanwhile, where others hold parts of them."""
 
     def report(self) -> Report:
         """Return the report of the last step; waits for a device."""

@@ -12,6 +12,7 @@ from sfao.gating.memory import Memory
 from sfao.gating.options import DEFAULTS, check_options
 from sfao.gating.subspace import Subspace
 from sfao.optim._books import change_books
+from sfao.optim._planning import check_same_options
 from sfao.optim._seals import SEALS, check_seals, is_sealed, seal
 from sfao.optim._sharding.state import check_not_cut, read_shard, write_shard
 from sfao.optim._sketch import read_sketches, sketch
@@ -53,6 +54,7 @@ class Saves:
     task: int
     layers: list[Layer]
     param_groups: list[dict[str, Any]]
+    granularity: str
     memory_plan: MemoryPlan | None
     drop_path: Callable[[], None]
     _unseen: dict[str, list[float]]
@@ -74,7 +76,7 @@ class Saves:
     def read_state_dict(self, state_dict: dict[str, Any]) -> tuple[GateState, list[dict[str, Any]]]:
         """Return a state and the groups with its options, checked; a RuntimeError if it is of another model."""
         state = read_state(self, state_dict)  # type: ignore[arg-type]
-        return state, read_group_options(state_dict, self.param_groups)
+        return state, read_group_options(state_dict, self.param_groups, self.granularity)
 
     def adopt_state(self, state: GateState, groups: list[dict[str, Any]]) -> None:
         """Go on from a state that was read, with the options of these groups."""
@@ -120,15 +122,20 @@ def read_state(gate: "Gate", state: dict[str, Any]) -> GateState:
         raise RuntimeError(f"`state_dict` must come from a gate, but {at} is damaged: {describe(error)}") from error
 
 
+#: The most characters of an error that are told as a reason.
+LONGEST_REASON = 300
+
+
 class StateOfAnother(RuntimeError):  # noqa: N818, it names what was found
     """A state that is whole, but of another model."""
 
 
 def describe(error: Exception) -> str:
-    """Return what an error says, in one line."""
+    """Return what an error says, in one line that is not endless: torch lists all its backends in some."""
     if isinstance(error, KeyError):
         return f"it has no entry {error}"
-    return " ".join(str(error).split()) or type(error).__name__
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]} ..."
 
 
 def _check_identity(gate: "Gate", state: dict[str, Any]) -> None:
@@ -141,14 +148,23 @@ def _check_identity(gate: "Gate", state: dict[str, Any]) -> None:
         raise StateOfAnother(f"`state_dict` must be of a model with the layers {names}, got {saved}")
 
 
-def read_group_options(state: dict[str, Any], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def check_saved_options(groups: Sequence[dict[str, Any]], granularity: str) -> None:
+    """Raise a ValueError that names the first option of these groups that breaks its rule."""
+    for group in groups:
+        check_options(group)
+        if granularity == "global":
+            check_same_options(group, groups[0])
+
+
+def read_group_options(
+    state: dict[str, Any], groups: Sequence[dict[str, Any]], granularity: str
+) -> list[dict[str, Any]]:
     """Return the groups with the options of the state, checked; a RuntimeError if they are of no gate."""
     try:
         read = [
             {**group, **DEFAULTS, **OLD_OPTIONS, **saved} for group, saved in zip(groups, state["options"], strict=True)
         ]
-        for group in read:
-            check_options(group)
+        check_saved_options(read, granularity)
     except Exception as error:  # whatever a damaged state leads to
         raise RuntimeError(f"`state_dict` must hold the options of a gate: {describe(error)}") from error
     return read

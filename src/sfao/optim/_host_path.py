@@ -1,10 +1,9 @@
 """The gate on the host: one layer after the other, each decision known before the next."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import hypot, isfinite, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +17,8 @@ from sfao.optim.layers import Layer
 
 if TYPE_CHECKING:
     from sfao.optim._softening import Softening
+
+T = TypeVar("T")
 
 # Norms between these are far from where squares leave the range of float32; gradients beyond are rescaled.
 SMALL, LARGE = 1e-12, 1e12
@@ -75,8 +76,8 @@ class HostPath:
                 counts[old], counts[decision] = counts[old] - 1, counts[decision] + 1
                 self._report.decisions[layer.name] = decision
 
-    def opened(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def work_whole(self, work: Callable[[], T]) -> T:
+        return work()
 
     def report(self) -> Report:
         return self._report

@@ -89,8 +89,7 @@ class Looks:
         return self._last_risk
 
     def _measure_risk(self) -> float:
-        with self._path.opened():
-            return measure_risk(self.layers)
+        return self._path.work_whole(lambda: measure_risk(self.layers))
 
     def kept(self) -> dict[str, float]:
         """Return the share of the length of each layer's gradient that its last update kept.

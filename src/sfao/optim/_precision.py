@@ -4,17 +4,14 @@ The precision of a backend is one for all threads: it stays as it is, and produc
 mode of this thread alone.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sfao.optim._whole_or_not import ThreadState, restore_after
-
-if TYPE_CHECKING:
-    from sfao.optim.layers import Layer
 
 T = TypeVar("T")
 
@@ -38,17 +35,17 @@ def find_lowered() -> set[str]:
     return set() if precision == "highest" else {"tf32" if precision == "high" else precision}
 
 
-def work_exactly(work: Callable[[], T], device: str, layers: "Sequence[Layer]") -> T:
+def work_exactly(work: Callable[[], T], device: str, in_tf32: Callable[[], bool] = lambda: False) -> T:
     """Return what `work` returns, outside autograd and autocast, with exact products.
 
-    Where all layers are soft, products may be rounded as the model's are in TF32.
+    Where `in_tf32` returns True, products may be rounded as the model's are in TF32.
     """
     thread = ThreadState(device)
 
     def work_alone() -> T:
         thread.leave_autograd()
         lowered = find_lowered()
-        if not lowered or (lowered == {"tf32"} and all(layer.is_soft for layer in layers)):
+        if not lowered or (lowered == {"tf32"} and in_tf32()):
             return work()
         with ExactProducts():  # type: ignore[no-untyped-call]
             return work()

@@ -13,7 +13,7 @@ from sfao.gating.budget import MemoryPlan
 from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
 from sfao.optim._agreement import DecisionCheck, store_together
 from sfao.optim._attachment import Attachment
-from sfao.optim._books import change_books
+from sfao.optim._books import Momentum, change_books
 from sfao.optim._changes import Changes
 from sfao.optim._choose_path import choose_path
 from sfao.optim._consolidation.batches import Request
@@ -215,7 +215,7 @@ class Gate(Looks, Changes, Saves):
 
     def _exactly(self, work: Callable[[], T]) -> T:
         """Return what `work` returns, outside autograd and what would round the gate's products more than it may."""
-        return work_exactly(work, self.device.type, self.layers)
+        return work_exactly(work, self.device.type, lambda: all(layer.is_soft for layer in self.layers))
 
     # -- Storing ---------------------------------------------------------------------------------------
 
@@ -251,22 +251,24 @@ class Gate(Looks, Changes, Saves):
         The model is in eval mode meanwhile and its gradients, statistics and parameters stay as they are.
         If anything fails, the memory too stays as it was. Under torch.distributed, all ranks consolidate together.
         """
+        return self.consolidate_task(model, Request(batches, loss, objective, target, per, limit), Momentum({}))
+
+    def consolidate_task(self, model: nn.Module, request: Request, momentum: Momentum) -> int:
+        """Consolidate as asked for, and end a momentum with the task, both or neither."""
         if self._lost_optimizer:
-            raise RuntimeError(
-                "a copy of an attached gate must be attached too: attach() it to the copy, or detach() it"
-            )
-        request = Request(batches, loss, objective, target, per, limit)
-        stored = change_books(self, lambda: self._consolidate(model, request))
+            raise RuntimeError("a copy of an attached gate must be attached too: attach() the copy, or detach() it")
+        stored = change_books(self, lambda: self._consolidate(model, request, momentum), momentum.undo)
         for hook in list(self._hooks.values()):
             hook(self)
         return stored
 
-    def _consolidate(self, model: nn.Module, request: Request) -> int:
+    def _consolidate(self, model: nn.Module, request: Request, momentum: Momentum) -> int:
         is_alone = not self.sync or not distributed.is_available() or not distributed.is_initialized()
         ranks = None if is_alone else find_ranks(self.process_group)
         stored = self.store(model, request) if ranks is None else store_together(self, ranks, model, request)
         self._decision_check = None if ranks is None else DecisionCheck(ranks)
         self.end_task()
+        momentum.end()
         return stored
 
     def store(self, model: nn.Module, request: Request, confirm: Callable[[], object] | None = None) -> int:

@@ -10,10 +10,11 @@ from torch.utils.hooks import RemovableHandle
 from sfao.checks import check_names
 from sfao.gating.budget import MemoryPlan
 from sfao.gating.decision import Decision
-from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names, check_options
-from sfao.optim._books import change_books
+from sfao.gating.options import DEFAULTS, GATE_WIDE, GateOptions, check_group_names
+from sfao.optim._books import Momentum, change_books
+from sfao.optim._consolidation.batches import Request
 from sfao.optim._consolidation.objectives import Loss, Objective
-from sfao.optim._gate_state import OLD_OPTIONS, describe, read_state, write_state
+from sfao.optim._gate_state import OLD_OPTIONS, check_saved_options, describe, read_state, write_state
 from sfao.optim._growth import grow_state
 from sfao.optim._planning import check_new_group, name_memory, plan_options
 from sfao.optim._sharding.checks import find_group_shards
@@ -158,14 +159,18 @@ class SFAO(Descent):
         limit: int | None = None,
     ) -> int:
         """Store what must not be lost of a finished task, and end it: see :meth:`sfao.Gate.consolidate`."""
-        stored = self.gate.consolidate(model, batches, loss, objective=objective, target=target, per=per, limit=limit)
-        self._start_momentum_anew()
-        return stored
+        request = Request(batches, loss, objective, target, per, limit)
+        return self.gate.consolidate_task(model, request, Momentum(self.state))
 
     def end_task(self) -> None:
         """Mark a task boundary without storing anything: momentum starts anew."""
-        self.gate.end_task()
-        self._start_momentum_anew()
+        momentum = Momentum(self.state)
+
+        def end() -> None:
+            self.gate.end_task()
+            momentum.end()
+
+        change_books(self.gate, end, momentum.undo)
 
     def register_consolidate_hook(self, hook: Callable[[Gate], object]) -> RemovableHandle:
         """Call `hook(gate)` after every consolidation: see :meth:`sfao.Gate.register_consolidate_hook`."""
@@ -191,10 +196,6 @@ class SFAO(Descent):
     def telemetry(self) -> dict[str, float]:
         """Return the numbers to watch a run by: see :meth:`sfao.Gate.telemetry`."""
         return self.gate.telemetry()
-
-    def _start_momentum_anew(self) -> None:
-        for state in self.state.values():
-            state.pop("momentum_buffer", None)
 
     @property
     def last_decisions(self) -> dict[str, Decision]:
@@ -262,8 +263,7 @@ class SFAO(Descent):
             names = [{"name": group["name"]} for group in self.param_groups]
             groups = [{**old, **group, **name} for group, name in zip(state_dict["param_groups"], names, strict=True)]
             check_saved_descent(self.param_groups, groups, state_dict["state"])
-            for group in groups:
-                check_options(group)
+            check_saved_options(groups, self.gate.granularity)
         except Exception as error:  # whatever a damaged state leads to
             raise RuntimeError(f"`state_dict` must be of this optimizer: {describe(error)}") from error
         before = self.state, self.param_groups

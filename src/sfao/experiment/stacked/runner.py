@@ -9,14 +9,14 @@ import torch
 
 from sfao.data.dataset import Dataset
 from sfao.experiment.determinism import deterministic_kernels
-from sfao.experiment.errors import FolderLost, Interrupted, is_out_of_memory
+from sfao.experiment.errors import Interrupted, is_out_of_memory
 from sfao.experiment.execute import set_up
 from sfao.experiment.pool import Event, Watch, run_all
 from sfao.experiment.record import Record
 from sfao.experiment.runner import Runner
 from sfao.experiment.stacked.divide import Division, divide, find_model_obstacle
 from sfao.experiment.stacked.member import Member
-from sfao.experiment.stacked.stack import Stack
+from sfao.experiment.stacked.stack import Stack, WatchFailed, tell_apart
 from sfao.experiment.worker import Begun, Failure, Job, summarise_error
 from sfao.streams.suite import BENCHMARKS
 
@@ -86,6 +86,7 @@ def run_stack(
 ) -> None:
     """Run the jobs to their ends, as many of them together as are at the same step and as the memory allows."""
     members: list[Member] = []
+    watch = tell_apart(watch)
     try:
         for job in jobs:
             _begin(job, dataset, resume, watch, members)
@@ -95,13 +96,17 @@ def run_stack(
             together = [member for member in waiting if member.describe_place() == place][:most]
             if not _learn(together, watch, stopping):
                 most = len(together) // 2
+                unsaved = _save_all(together)  # some of them wait until others have ended
                 say(f"out of memory with {len(together)} runs in a stack: going on with {most}")
-                for name, reason in _save_all(together).items():  # some of them wait until others have ended
+                for name, reason in unsaved.items():
                     say(f"{name} is not saved: {reason}")
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
     except Interrupted:
         raise Interrupted(_save_all(members)) from None
+    except WatchFailed as failed:  # the runs keep what they have done
+        _save_all(members)
+        raise failed.error from failed.error.__cause__
     finally:
         for member in members:
             member.release()
@@ -129,7 +134,7 @@ def _save_all(members: Sequence[Member]) -> dict[str, str]:
         if not member.is_ended:
             try:
                 member.save()
-            except (OSError, FolderLost) as error:  # of this run alone
+            except Exception as error:  # of this run alone
                 unsaved[member.folder.name] = summarise_error(error)
     return unsaved
 
@@ -139,7 +144,7 @@ def _learn(members: Sequence[Member], watch: Watch, stopping: Callable[[], bool]
     try:
         with deterministic_kernels(members[0].config.deterministic):
             Stack(members, watch, stopping).learn()
-    except Interrupted:
+    except (Interrupted, WatchFailed):
         raise
     except Exception as error:
         if is_out_of_memory(error) and len(members) > 1:

@@ -10,16 +10,36 @@ from torch import Tensor
 
 from sfao.experiment.epoch_batches import make_pass_generator, name_epoch
 from sfao.experiment.errors import Interrupted, describe_broken_loss, is_out_of_memory
-from sfao.experiment.pool import Watch
+from sfao.experiment.pool import Event, Watch
 from sfao.experiment.progress import Update, add_up_decisions
 from sfao.experiment.record import Record
 from sfao.experiment.run import CHECKPOINT_SECONDS, CHECKPOINT_SHARE, TELEMETRY_EVERY
 from sfao.experiment.stacked.evaluation import evaluate_stack
 from sfao.experiment.stacked.member import Member
-from sfao.experiment.worker import UPDATE_SECONDS, Failure
+from sfao.experiment.worker import UPDATE_SECONDS, Failure, Job
 from sfao.methods.stacked import STACKED, StackReport
 from sfao.streams.labelled_images import draw_order
 from sfao.streams.stacked_images import StackedImages
+
+
+class WatchFailed(Exception):  # noqa: N818, it names what happened
+    """Whoever watches has raised an error, a terminal that is gone say: no run is to blame."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def tell_apart(watch: Watch) -> Watch:
+    """Return a watch whose errors are known from those of runs."""
+
+    def tell(job: Job, event: Event) -> None:
+        try:
+            watch(job, event)
+        except Exception as error:
+            raise WatchFailed(error) from error
+
+    return tell
 
 
 class Stack:
@@ -96,8 +116,12 @@ class Stack:
         if now - self._told >= UPDATE_SECONDS:
             rate = (self.steps - self._first_step) / max(self._clock.seconds_stepping, 1e-9)
             self._told = now
-            for member, report in zip(self.members, reports, strict=True):
-                self._watch(member.job, self._make_update(member, report, rate))
+            try:
+                for member, report in zip(self.members, reports, strict=True):
+                    self._watch(member.job, self._make_update(member, report, rate))
+            except WatchFailed:
+                self._hand_over()
+                raise
         return True
 
     def _make_update(self, member: Member, report: StackReport, rate: float) -> Update:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from sfao.gating.input_moments import InputMoments
 from sfao.optim._consolidation.gradients import EvalMode
 from sfao.optim._consolidation.objectives import Objective, call_model, find_dtype, unwrap
 from sfao.optim._consolidation.trees import count_examples, join, measure_size, move, sign
+from sfao.optim._precision import work_exactly
 from sfao.optim._sharding.shards import make_whole
 from sfao.optim._sharding.stand_ins import StandIns
 
@@ -102,7 +104,8 @@ class _Watch(TorchFunctionMode):
             used, inputs, places = read(*args, **arguments)
             seen = self._stand_ins.find(used)
             if seen is not None:
-                self._see(seen, inputs, places)
+                # A model may compute as it likes, in bfloat16 say: sums over inputs are not its own.
+                work_exactly(partial(self._see, seen, inputs, places), seen.device.type)
         # A bias that is a layer of its own has no inputs.
         self._note_others(func, [argument for argument in (*args, *arguments.values()) if argument is not used])
         result = func(*args, **arguments)

@@ -1,9 +1,8 @@
 """The input side of memories, which all rows of a layer need: held in shards, and whole for as long as a step takes."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,7 +10,10 @@ from torch import Tensor
 from sfao.gating.factored import FactoredBlock
 from sfao.gating.memory import Memory
 from sfao.optim._sharding.shards import Shards
+from sfao.optim._whole_or_not import restore_after
 from sfao.optim.layers import Layer
+
+T = TypeVar("T")
 
 #: Pieces of a message begin at multiples of this.
 ALIGNED_BYTES = 16
@@ -64,20 +66,22 @@ class Gathering:
         self._places = [place._replace(own=rest) for place, rest in zip(self._places, self._rest, strict=True)]
         self._hold(self._rest)
 
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Let memories hold all columns meanwhile."""
+    def work_whole(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; memories hold all columns meanwhile, and their own again however it ends."""
         if self._is_open or not self._places:
-            yield
-            return
-        found = self._shards.gather(self._buffer)
-        self._hold([self._join(found, place) for place in self._places])
-        self._is_open = True
-        try:
-            yield
-        finally:
-            self._is_open = False
-            self._hold(self._rest)
+            return work()
+
+        def open_and_work() -> T:
+            found = self._shards.gather(self._buffer)
+            self._hold([self._join(found, place) for place in self._places])
+            self._is_open = True
+            return work()
+
+        return restore_after(open_and_work, self._let_go)
+
+    def _let_go(self) -> None:
+        self._is_open = False
+        self._hold(self._rest)
 
     def _join(self, found: Tensor, place: _Place) -> Tensor:
         parts = [self._view(of_rank, place) for of_rank in found.unbind()]

@@ -1,8 +1,7 @@
 """The gate over shards: each rank measures its rows, sums are taken over all of them, and all decide alike."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from sfao.optim.layers import Layer
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
+T = TypeVar("T")
 
 #: The variance, relative to the squared mean, from which squared lengths of one gradient on all ranks are others.
 UNLIKE = 1e-6
@@ -63,19 +63,22 @@ class ShardedPath(HostPath):
     def make_softening(self) -> ShardedSoftening:
         return ShardedSoftening(self._layers, self._shards, self.gathering)
 
-    def opened(self) -> AbstractContextManager[None]:
-        return self.gathering.whole()
+    def work_whole(self, work: Callable[[], T]) -> T:
+        return self.gathering.work_whole(work)
 
     def step(self, softening: Softening | None) -> None:
         found, taken = read_rows(self._layers, self._shards)
         rows = dict(zip(taken.parameters, taken.rows, strict=True))
-        with self.gathering.whole():
+
+        def gate() -> None:
             softened = self._measure_and_soften(found, softening, rows.get, measure_whole(taken))
             changed = {layer: gradient for layer, gradient in found if layer in softened and len(layer.memory)}
             if changed:
                 self._sum_again(changed)
             for layer, gradient in found:
                 self._count(layer, *gate_rows(layer, gradient))
+
+        self.gathering.work_whole(gate)
         if softening is not None and softening.layers:
             self.note(softening)
         give_back(taken, self._shards)

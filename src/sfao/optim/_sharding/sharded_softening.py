@@ -1,6 +1,7 @@
 """Softening where ranks hold the rows of layers: what each measures of its rows is summed over all of them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,17 +18,19 @@ class ShardedSoftening(Softening):
 
     def __init__(self, layers: Sequence[Layer], shards: Shards, gathering: Gathering) -> None:
         self._shards, self._gathering = shards, gathering
-        with gathering.whole():
-            super().__init__(layers)
+        gathering.work_whole(partial(super().__init__, layers))
 
     def apply(self, read: Callable[[Tensor], Tensor | None]) -> None:
         if not self.layers:
             return
         taken = self._take(read)
         rows = dict(zip(taken.parameters, taken.rows, strict=True))
-        with self._gathering.whole():
+
+        def soften() -> None:
             measured = self.measure(rows.get)
             self.finish(measured, *unpack(self.sum(pack(measured)), measured))
+
+        self._gathering.work_whole(soften)
         give_back(taken, self._shards)
 
     def measure_lengths(self, read: Callable[[Tensor], Tensor | None]) -> Tensor:
