@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfao.cli.terminal import FAILED, console, error_console, fail, say, say_json, spoken_errors
+from sfao.cli.terminal import FAILED, console, error_console, fail, say_json, spoken_errors
 from sfao.names import name_folder
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sfao.experiment.record import Record
     from sfao.experiment.run import Run
     from sfao.live_page.live_run import LiveRun
+    from sfao.outside_text.screen import Screen
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as model.hidden=784. Repeatable.")]
 Loggers = Annotated[
@@ -58,7 +59,7 @@ def run(
     live: Live = False,
     live_port: LivePort = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and the address of --live.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
 ) -> None:
@@ -80,8 +81,10 @@ def run(
             torch.set_num_threads(threads or 1)
         folder = out or Path("runs") / name_folder(benchmark) / name_folder(f"{method}-{seed}")
         skipped: list[str] = []
-        serving = serve_page(live, live_port, folder)
-        with stop_signals() as stopping, serving as page, progress_bar(shown=not (quiet or as_json)) as report:
+        screen = error_console()
+        serving = serve_page(live, live_port, folder, screen)
+        bar = progress_bar(screen, shown=not (quiet or as_json))
+        with stop_signals() as stopping, serving as page, bar as report:
             from sfao.experiment.execute import execute
 
             def begin(run: "Run") -> None:
@@ -120,7 +123,9 @@ def ask_deterministic(asked: bool, settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "deterministic": True} if asked else settings
 
 
-def serve_page(live: bool, port: int | None, folder: Path) -> "AbstractContextManager[LiveRun | None]":
+def serve_page(
+    live: bool, port: int | None, folder: Path, screen: "Screen"
+) -> "AbstractContextManager[LiveRun | None]":
     """Return the context in which the page of a run is served, where it is asked for."""
     if not live:
         if port is not None:
@@ -130,7 +135,7 @@ def serve_page(live: bool, port: int | None, folder: Path) -> "AbstractContextMa
         return nullcontext()
     from sfao.live_page.server import serve_run
 
-    return serve_run(folder, port, say)
+    return serve_run(folder, port, lambda text: screen.print(text, soft_wrap=True))
 
 
 class StopSignals:
@@ -164,13 +169,12 @@ def stop_signals() -> Iterator[StopSignals]:
 
 
 @contextmanager
-def progress_bar(shown: bool) -> "Iterator[Report]":
+def progress_bar(screen: "Screen", shown: bool) -> "Iterator[Report]":
     """Show a bar over all steps: task, epoch, steps per second, loss, and the decisions of the gate."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from sfao.outside_text.screen import make_text_column
 
-    screen = error_console()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[live]}")
     bar = Progress(
         *(make_text_column(column) if isinstance(column, str) else column for column in columns),

@@ -100,10 +100,12 @@ class History:
 
     def _read(self, line: Mapping[str, Any]) -> Stretch:
         decisions, looks = line["decisions"], line["gate"]
-        self.layers += [name for name in decisions if name not in self.layers]
-        layers = tuple(_read_layer(decisions.get(name), looks.get(name, {})) for name in self.layers)
+        names = list(dict.fromkeys((*self.layers, *decisions)))
+        layers = tuple(_read_layer(decisions.get(name), looks.get(name, {})) for name in names)
         step, task, epoch = (_read_count(line[name]) for name in ("step", "task", "epoch"))
-        return Stretch(step, task, epoch, 1, _read_mean(line["loss"]), layers)
+        stretch = Stretch(step, task, epoch, 1, _read_mean(line["loss"]), layers)
+        self.layers = names
+        return stretch
 
     def as_json(self) -> str:
         """Return the history for a page; stretches that have not changed are not written again."""

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const KEY = "sfao-theme";
-  const LIVES = 5;
+  const LIVES = 3;
   const DECISIONS = ["accept", "project", "discard"];
   const ZERO = 3, KEPT = 4, DRIFT = 5, COSINE = 6;
   const SVG = "http://www.w3.org/2000/svg";
@@ -49,7 +49,7 @@
   const whole = new Intl.NumberFormat("en").format;
   const decimal = (value) => (value == null ? NONE : value.toFixed(3));
   const small = (value) => (value == null ? NONE : value !== 0 && Math.abs(value) < 0.0005 ? value.toExponential(1) : value.toFixed(3));
-  const percent = (share) => `${Math.round(100 * share)} %`;
+  const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
   const put = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
   };
@@ -260,7 +260,7 @@
       row.forEach((accuracy, task) => {
         const cell = make("td", line, task === number ? "new" : task > number ? "later" : "");
         cell.textContent = decimal(accuracy);
-        cell.style.setProperty("--share", `${Math.round(75 * accuracy)}%`);
+        cell.style.setProperty("--share", `${Math.round(100 * accuracy * accuracy)}%`);
       });
     });
     checkScrolling();

@@ -14,7 +14,7 @@ from threading import BoundedSemaphore, Thread
 from typing import Any
 
 from sfao.experiment.errors import ConfigError
-from sfao.live_page.live_run import LiveRun, describe_error
+from sfao.live_page.live_run import Ending, LiveRun, describe_error
 from sfao.live_page.page import render_page
 
 HOST = "127.0.0.1"
@@ -164,6 +164,8 @@ def serve_run(folder: Path, port: int | None, say: Callable[[str], None]) -> Ite
     thread.start()
     try:
         yield live
+        if live.ending is None:
+            live.end(Ending("done", "The command has ended"))
     except BaseException as error:
         live.end(describe_error(error))
         raise
