@@ -42,7 +42,7 @@ def test_the_stretches_are_few_and_lose_nothing(count, seed):
     assert stretches[-1].layers[0].counts == (count, 2 * count, 0, 0)
     assert sum(s.lines for s in stretches) == sum(s.loss.count for s in stretches) == count
     assert isclose(sum(s.loss.total for s in stretches), sum(losses), abs_tol=1e-6)
-    assert len({s.lines for s in stretches[:-1]}) <= 1
+    assert max(s.lines for s in stretches) <= 2 * min(s.lines for s in stretches[:-1] or stretches)
     for stretch in stretches:
         assert 2 * stretch.step / 20 == stretch.layers[0].counts[1]
         assert isclose(stretch.layers[0].looks[0].total * 14, stretch.loss.total, abs_tol=1e-6)
@@ -101,3 +101,13 @@ def test_a_line_that_is_none_is_refused_and_changes_no_stretch(changes):
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         made.add({**line(2, a=((40, 0, 0, 0), {})), **changes})
     assert [stretch.step for stretch in made.stretches] == [20]
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=600))
+def test_lines_at_any_steps_make_few_stretches_none_of_which_is_too_wide(gaps):
+    steps = [sum(gaps[: number + 1]) for number in range(len(gaps))]
+    made = history_of({**line(1), "step": step} for step in steps)
+    assert len(made.stretches) < 2 * MOST_STRETCHES
+    ends = [0, *(stretch.step for stretch in made.stretches)]
+    for begin, end, stretch in zip(ends, ends[1:], made.stretches, strict=False):
+        assert stretch.lines == 1 or end - begin <= 4 * steps[-1] / MOST_STRETCHES

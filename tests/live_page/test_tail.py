@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfao.live_page import tail as tail_module
-from sfao.live_page.tail import Tail
+from sfao.live_page.tail import Tail, thin_out
 from sfao.outside_text.limits import OutsideTextError
 
 lines = st.lists(st.binary(max_size=5).map(lambda data: data.replace(b"\n", b"-") + b"\n"), max_size=8)
@@ -62,6 +62,18 @@ def test_much_is_read_in_parts_and_a_line_without_end_is_refused(tmp_path, monke
         file.write(b"x" * 50)
     with pytest.raises(OutsideTextError, match="at most 10 bytes"):
         tail.read()
+
+
+@given(lines, st.integers(0, 40))
+def test_of_many_lines_some_are_kept_evenly_and_the_last(lines, most):
+    kept = thin_out(lines, most)
+    assert kept == lines if sum(map(len, lines)) <= most else 1 <= len(kept) <= max(1, len(lines) // 2 + most)
+    assert kept[-1:] == lines[-1:]
+
+
+def test_thinned_lines_are_evenly_spaced():
+    lines = [b"%03d\n" % number for number in range(100)]
+    assert thin_out(lines, 40) == [b"%03d\n" % number for number in range(9, 100, 10)]
 
 
 def test_a_link_is_not_followed(tmp_path):

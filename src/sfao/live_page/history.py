@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import zip_longest
 from math import isfinite
 from typing import Any
@@ -13,7 +13,7 @@ from sfao.outside_text.plain import plain
 #: As steps.jsonl names them, in the order in which a page gets them.
 DECISIONS = ("accept", "project", "discard", "zero")
 LOOKS = ("kept", "drift", "cosine")
-#: Stretches are joined in pairs when there are twice as many.
+#: When there are twice as many stretches, neighbours are joined.
 MOST_STRETCHES = 80
 
 
@@ -72,14 +72,14 @@ class Stretch:
 
 
 class History:
-    """Stretches of equal numbers of lines, but for the last, which is still filled."""
+    """Stretches of at most so many steps, or of one line; the last is still filled."""
 
     def __init__(self) -> None:
         self.layers: list[str] = []
         #: The last step before each new task.
         self.task_ends: list[int] = []
         self.stretches: list[Stretch] = []
-        self._width = 1
+        self._width = 0
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Add a line of steps.jsonl; raise a KeyError, TypeError or ValueError for one that is none."""
@@ -87,16 +87,20 @@ class History:
         last = self.stretches[-1] if self.stretches else None
         if last is not None and last.task != stretch.task:
             self.task_ends.append(last.step)
-        if last is not None and last.lines < self._width:
-            self.stretches[-1] = last.join(stretch)
+        self._append(stretch)
+        while len(self.stretches) >= 2 * MOST_STRETCHES:
+            self._width = max(2 * self._width, stretch.step // MOST_STRETCHES)
+            self.stretches, narrow = [], self.stretches
+            for each in narrow:
+                self._append(each)
+
+    def _append(self, stretch: Stretch) -> None:
+        """Join the stretch with the last one where both together are not too wide."""
+        begins = self.stretches[-2].step if len(self.stretches) > 1 else 0
+        if self.stretches and stretch.step - begins <= self._width:
+            self.stretches[-1] = self.stretches[-1].join(stretch)
         else:
             self.stretches.append(stretch)
-        if len(self.stretches) == 2 * MOST_STRETCHES:
-            self._join_pairs()
-
-    def _join_pairs(self) -> None:
-        pairs = zip(self.stretches[::2], self.stretches[1::2], strict=True)
-        self.stretches, self._width = [reduce(Stretch.join, pair) for pair in pairs], 2 * self._width
 
     def _read(self, line: Mapping[str, Any]) -> Stretch:
         decisions, looks = line["decisions"], line["gate"]

@@ -16,12 +16,14 @@ from sfao.experiment.run import Run
 from sfao.experiment.telemetry import STEPS
 from sfao.live_page.history import History
 from sfao.live_page.sight import Pace, describe_place, describe_rate, describe_run, describe_seconds, look_at, summarise
-from sfao.live_page.tail import Tail
+from sfao.live_page.tail import Tail, thin_out
 from sfao.outside_text.json_text import parse_json
 from sfao.outside_text.plain import plain, shorten
 
 #: Seconds for which everybody who looks gets the same: many pages cost a run no more than one.
 REFRESH = 0.5
+#: Bytes of telemetry that are looked into at a time: training does not wait for a page that is opened late.
+MOST_PARSED = 2**18
 #: Letters of an error on the page.
 LONGEST_ERROR = 1000
 
@@ -178,7 +180,7 @@ class LiveRun:
             return
         if new.anew:
             self._history, self._trouble = History(), ""
-        for line in new.lines:
+        for line in thin_out(new.lines, MOST_PARSED):
             try:
                 self._history.add(parse_json(line, finite=False))
             except (ValueError, TypeError, KeyError, AttributeError):

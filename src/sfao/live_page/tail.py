@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sfao.experiment.files import open_file
-from sfao.outside_text.limits import check_length
+from sfao.outside_text.limits import MOST_LINE, check_length
 
-#: Bytes that are read at a time, so that training does not wait for the lines of a long run that was resumed.
-MOST_AT_ONCE = 2**22
+#: Bytes that are read at a time.
+MOST_AT_ONCE = MOST_LINE
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,15 @@ class NewLines:
 
     lines: list[bytes]
     anew: bool = False
+
+
+def thin_out(lines: list[bytes], most: int) -> list[bytes]:
+    """Return lines of about so many bytes in all, evenly spaced, the last among them."""
+    size = sum(map(len, lines))
+    if size <= most:
+        return lines
+    count = max(1, len(lines) * most // size)
+    return [lines[(number + 1) * len(lines) // count - 1] for number in range(count)]
 
 
 class Tail:
