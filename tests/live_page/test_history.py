@@ -48,10 +48,14 @@ def test_the_stretches_are_few_and_lose_nothing(count, seed):
         assert isclose(stretch.layers[0].looks[0].total * 14, stretch.loss.total, abs_tol=1e-6)
 
 
-def test_new_tasks_are_marked_where_they_begin_even_in_joined_stretches():
+@pytest.mark.parametrize("length", [3, 111])
+def test_new_tasks_are_marked_where_they_begin_and_where_they_are_few_stretches_end_there(length):
     count = 5 * MOST_STRETCHES
-    made = history_of(line(number, task=number // 111) for number in range(count))
-    assert made.task_ends == [20 * (end - 1) for end in range(111, count, 111)]
+    made = history_of(line(number, task=number // length) for number in range(count))
+    ends = [20 * (end - 1) for end in range(length, count, length)]
+    assert made.task_ends == ends
+    assert len(made.stretches) < 2 * MOST_STRETCHES
+    assert (set(ends) <= {stretch.step for stretch in made.stretches}) == (length == 111)
 
 
 def test_the_page_gets_counts_and_looks_by_layer_and_null_for_what_is_not_there():

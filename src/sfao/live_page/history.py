@@ -95,12 +95,18 @@ class History:
                 self._append(each)
 
     def _append(self, stretch: Stretch) -> None:
-        """Join the stretch with the last one where both together are not too wide."""
-        begins = self.stretches[-2].step if len(self.stretches) > 1 else 0
-        if self.stretches and stretch.step - begins <= self._width:
+        if self._fits(stretch):
             self.stretches[-1] = self.stretches[-1].join(stretch)
         else:
             self.stretches.append(stretch)
+
+    def _fits(self, stretch: Stretch) -> bool:
+        """Tell whether it is not too wide together with the last one, and of the same task where tasks are few."""
+        if not self.stretches:
+            return False
+        begins = self.stretches[-2].step if len(self.stretches) > 1 else 0
+        is_one_task = self.stretches[-1].task == stretch.task or len(self.task_ends) > MOST_STRETCHES // 2
+        return is_one_task and stretch.step - begins <= self._width
 
     def _read(self, line: Mapping[str, Any]) -> Stretch:
         decisions, looks = line["decisions"], line["gate"]

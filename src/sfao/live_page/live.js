@@ -189,23 +189,25 @@
     draw(lossPaths.loss, drawLine(stretches.map((stretch) => [stepOf(stretch), stretch[3]]), top, last));
     draw(lossPaths.tasks, uprights);
     makeLayers(names);
-    let anyLooks = false;
+    const any = { kept: false, drift: false };
     layers.forEach((layer, number) => {
       drawBands(stretches, number, last).forEach((path, kind) => draw(layer.bandPaths[DECISIONS[kind]], path));
       draw(layer.bandPaths.tasks, uprights);
       const seen = (which) => stretches.map((stretch) => [stepOf(stretch), layerOf(stretch, number)?.[which] ?? null]);
       const [shares, drifts] = [seen(KEPT), seen(DRIFT)];
-      const has = [...shares, ...drifts].some(([, value]) => value != null);
-      anyLooks ||= has;
-      layer.looks.toggleAttribute("hidden", !has);
-      if (!has) return;
+      const [hasKept, hasDrift] = [shares, drifts].map((points) => points.some(([, value]) => value != null));
+      any.kept ||= hasKept;
+      any.drift ||= hasDrift;
+      layer.looks.toggleAttribute("hidden", !hasKept && !hasDrift);
+      if (!hasKept && !hasDrift) return;
       const ceiling = Math.max(1, ...drifts.map(([, value]) => value ?? 0));
       draw(layer.lookPaths.kept, drawLine(shares, ceiling, last));
       draw(layer.lookPaths.drift, drawLine(drifts, ceiling, last));
       draw(layer.lookPaths.tasks, uprights);
     });
     for (const each of document.querySelectorAll(".gated")) each.hidden = names.length === 0;
-    for (const each of document.querySelectorAll(".looks")) each.hidden = !anyLooks;
+    find("kept-key").hidden = find("look-scale").hidden = !any.kept;
+    find("drift-key").hidden = !any.drift;
   };
 
   // The stretch under the pointer, the one that the slider chose, or the latest: its numbers as text.
