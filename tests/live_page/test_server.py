@@ -279,7 +279,7 @@ def test_a_run_is_watched_from_its_first_steps_to_its_end_and_is_the_same(tmp_pa
         assert [stretch[0] for stretch in state["history"]["stretches"]] == [20, 40]
         assert "left" in state["time"]
         held.go_to(100)
-        state = events.wait_for(lambda state: state["step"] == 100)
+        state = events.wait_for(lambda state: len(state["history"]["stretches"]) == 5 and state["step"] == 100)
         assert (len(state["rows"]), state["place"]) == (1, "Task 2 of 2, epoch 3 of 4")
         assert state["summary"]["accuracy"] == state["rows"][0][0]
         assert state["history"]["taskEnds"] == [60]

@@ -4,11 +4,12 @@ import errno
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import create_connection
 from socketserver import TCPServer
 from threading import BoundedSemaphore, Thread
 from typing import Any
@@ -21,8 +22,8 @@ HOST = "127.0.0.1"
 PAGE, EVENTS = "/", "/events"
 #: Seconds between two states that a page gets; for a client that does not read or write; for the last state to be sent.
 BETWEEN, PATIENCE, LINGER = 1.0, 10.0, 1.0
-#: Seconds after which the server has noticed that it is to end.
-POLL = 0.1
+#: Seconds for which the server sleeps when nobody asks: a thread that wakes up takes time from the one that trains.
+SLEEP = 3600.0
 MOST_CONNECTIONS = 32
 
 #: Names of this machine, with any port: a port that ssh forwards has another number. A name that an attacker lets
@@ -160,7 +161,7 @@ def serve_run(folder: Path, port: int | None, say: Callable[[str], None]) -> Ite
     """
     live = LiveRun(folder, lambda: say(f"live page, as long as the run goes on: {server.address}"))
     server = _open(port, live, lambda text: say(f"sfao: {text}"))
-    thread = Thread(target=server.serve_forever, args=(POLL,), name="live page", daemon=True)
+    thread = Thread(target=server.serve_forever, args=(SLEEP,), name="live page", daemon=True)
     thread.start()
     try:
         yield live
@@ -171,9 +172,19 @@ def serve_run(folder: Path, port: int | None, say: Callable[[str], None]) -> Ite
         raise
     finally:
         live.wait_for_watchers(LINGER)
-        server.shutdown()
+        _wake_and_shut_down(server)
         server.server_close()
         thread.join()
+
+
+def _wake_and_shut_down(server: LiveServer) -> None:
+    """End the loop of a server, which notices it when somebody asks."""
+    closing = Thread(target=server.shutdown, daemon=True)
+    closing.start()
+    while closing.is_alive():
+        with suppress(OSError):
+            create_connection((HOST, server.server_address[1]), LINGER).close()
+        closing.join(0.01)
 
 
 def _open(port: int | None, live: LiveRun, complain: Callable[[str], None]) -> LiveServer:
