@@ -76,7 +76,8 @@ class LiveRun:
         self._run: Run | None = None
         self._began = clock()
         self._pace = Pace()
-        self._tail, self._history, self._trouble = Tail(folder / STEPS), History(), ""
+        self._tail, self._history = Tail(folder / STEPS), History()
+        self._unreadable, self._damaged = "", ""
         self._text, self._made = "", float("-inf")
         self._watchers = 0
         self._looking = RLock()
@@ -144,10 +145,11 @@ class LiveRun:
         return f'{json.dumps(about)[:-1]}, "history": {self._history.as_json()}}}'
 
     def _describe(self) -> dict[str, object]:
+        troubles = [text for text in (self._unreadable, self._damaged) if text]
         if self._run is None:
-            return {"title": "A run that has not begun", "lead": "", "place": "Loading data and model", "notices": []}
+            place = "Loading data and model"
+            return {"title": "A run that has not begun", "lead": "", "place": place, "notices": troubles}
         sight, (title, lead) = look_at(self._run), describe_run(self._run)
-        notices = [*sight.notices, self._trouble] if self._trouble else [*sight.notices]
         return {
             "title": title,
             "lead": lead,
@@ -160,7 +162,7 @@ class LiveRun:
             "initial": sight.initial,
             "rows": sight.rows,
             "summary": summarise(sight.rows),
-            "notices": notices,
+            "notices": [*sight.notices, *troubles],
         }
 
     def _describe_time(self, steps: int) -> str:
@@ -173,15 +175,16 @@ class LiveRun:
 
     def _read_telemetry(self) -> None:
         """Add the lines that are new; what cannot be read is told on the page and leaves the run alone."""
+        self._unreadable = ""
         try:
             new = self._tail.read()
         except (OSError, ValueError) as error:
-            self._trouble = f"{STEPS} cannot be read: {_shorten(str(error))}"
+            self._unreadable = f"{STEPS} cannot be read: {_shorten(str(error))}"
             return
         if new.anew:
-            self._history, self._trouble = History(), ""
+            self._history, self._damaged = History(), ""
         for line in thin_out(new.lines, MOST_PARSED):
             try:
                 self._history.add(parse_json(line, finite=False))
             except (ValueError, TypeError, KeyError, AttributeError):
-                self._trouble = f"a line of {STEPS} is damaged; this page leaves it out"
+                self._damaged = f"a line of {STEPS} is damaged; this page leaves it out"
