@@ -26,11 +26,12 @@ class Room:
 
 #: A package may import whatever can be reached from it along the arrows, and nothing else.
 ROOMS = {
-    "cli": Room("one file per command", ("reproduction", "cost", "tuning", "launchers"), (1.5, 0)),
+    "cli": Room("one file per command", ("reproduction", "cost", "tuning", "launchers", "live_page"), (1.5, 0)),
     "reproduction": Room("the paper's tables, run anew", ("reports",), (1, 1)),
     "cost": Room("time and bytes of a step", ("reports",), (2, 1)),
     "tuning": Room("settings, chosen on validation", ("reports",), (0, 1)),
     "lab": Room("comparisons from Python", ("reports",), (3, 1)),
+    "live_page": Room("a run, shown while it goes on", ("experiment",), (4, 1)),
     "launchers": Room("runs on a Ray cluster", ("experiment",), (3.5, 2)),
     "reports": Room("from records to pages", ("experiment", "tables"), (1.5, 2)),
     "experiment": Room("runs: configure, train, record", ("methods", "metrics", "loggers"), (1, 3)),

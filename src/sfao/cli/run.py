@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,9 @@ from sfao.names import name_folder
 if TYPE_CHECKING:
     from sfao.experiment.progress import Report, Update
     from sfao.experiment.record import Record
+    from sfao.experiment.run import Run
+    from sfao.live_page.live_run import LiveRun
+    from sfao.outside_text.screen import Screen
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as model.hidden=784. Repeatable.")]
 Loggers = Annotated[
@@ -26,6 +29,11 @@ Loggers = Annotated[
 Deterministic = Annotated[
     bool,
     typer.Option("--deterministic", help="Same bits again, on a GPU too; what has no such form ends the run."),
+]
+
+Live = Annotated[bool, typer.Option("--live", help="Serve a page to this machine that shows the run as it goes on.")]
+LivePort = Annotated[
+    int | None, typer.Option("--live-port", help="The port of --live.", min=1, max=65535, show_default="a free one")
 ]
 
 SKIPPED = "finished before; nothing was run"
@@ -48,8 +56,10 @@ def run(
         int | None, typer.Option(help="CPU threads.", min=1, max=1024, show_default="all cores; deterministic 1")
     ] = None,
     deterministic: Deterministic = False,
+    live: Live = False,
+    live_port: LivePort = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and the address of --live.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
 ) -> None:
@@ -71,8 +81,20 @@ def run(
             torch.set_num_threads(threads or 1)
         folder = out or Path("runs") / name_folder(benchmark) / name_folder(f"{method}-{seed}")
         skipped: list[str] = []
-        with stop_signals() as stopping, progress_bar(shown=not (quiet or as_json)) as report:
+        screen = error_console()
+        serving = serve_page(live, live_port, folder, screen)
+        bar = progress_bar(screen, shown=not (quiet or as_json))
+        with stop_signals() as stopping, serving as page, bar as report:
             from sfao.experiment.execute import execute
+
+            def begin(run: "Run") -> None:
+                if page is not None:
+                    page.begin(run)
+
+            def tell(update: "Update") -> None:
+                report(update)
+                if page is not None:
+                    page.hear(update)
 
             record = execute(
                 configured,
@@ -80,11 +102,14 @@ def run(
                 data_root=data_root,
                 resume=resume,
                 checkpoint_seconds=checkpoint_seconds,
-                report=report,
+                report=tell,
                 stopping=stopping,
                 skipping=lambda: skipped.append(SKIPPED),
+                beginning=begin,
                 log=log or (),
             )
+            if page is not None:
+                page.finish(record)
         if as_json:
             say_json({**asdict(record), "ran": not skipped})
         elif not quiet:
@@ -96,6 +121,21 @@ def run(
 def ask_deterministic(asked: bool, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with what `--deterministic` stands for."""
     return {**settings, "deterministic": True} if asked else settings
+
+
+def serve_page(
+    live: bool, port: int | None, folder: Path, screen: "Screen"
+) -> "AbstractContextManager[LiveRun | None]":
+    """Return the context in which the page of a run is served, where it is asked for."""
+    if not live:
+        if port is not None:
+            from sfao.experiment.errors import ConfigError
+
+            raise ConfigError(f"`--live-port` is for --live, got {port} without it")
+        return nullcontext()
+    from sfao.live_page.server import serve_run
+
+    return serve_run(folder, port, lambda text: screen.print(text, soft_wrap=True))
 
 
 class StopSignals:
@@ -129,13 +169,12 @@ def stop_signals() -> Iterator[StopSignals]:
 
 
 @contextmanager
-def progress_bar(shown: bool) -> "Iterator[Report]":
+def progress_bar(screen: "Screen", shown: bool) -> "Iterator[Report]":
     """Show a bar over all steps: task, epoch, steps per second, loss, and the decisions of the gate."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from sfao.outside_text.screen import make_text_column
 
-    screen = error_console()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[live]}")
     bar = Progress(
         *(make_text_column(column) if isinstance(column, str) else column for column in columns),

@@ -24,11 +24,13 @@ def execute(
     report: Report = lambda update: None,
     stopping: Callable[[], bool] = lambda: False,
     skipping: Callable[[], None] = lambda: None,
+    beginning: Callable[[Run], None] = lambda run: None,
     log: Sequence[str] = (),
 ) -> Record:
     """Run, or resume, the configured run in its folder, and return its record.
 
-    A run that is finished already is not repeated: `skipping` is called, and its record returned.
+    A run that is finished already is not repeated: `skipping` is called, and its record returned. For any other,
+    `beginning` is called with it before it starts.
     `log` names the loggers to log to, in the same folder; see :data:`sfao.loggers.LOGGERS`.
     """
     loggers_wanted = parse_loggers(log)
@@ -36,6 +38,7 @@ def execute(
     run = set_up(config, dataset, folder, checkpoint_seconds)
     with occupy(folder, config, resume=resume) as finished:
         if finished is None:
+            beginning(run)
             with open_loggers(loggers_wanted, folder, config) as loggers:
                 return run.execute(report, stopping, loggers)
         skipping()
