@@ -27,28 +27,40 @@ def as_svg(drawing: Drawing) -> str:
 
     Styles are written as attributes, which a page with a strict Content-Security-Policy may hold.
     """
+    root = make_tree(drawing)
+    title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
+    title.text = make_legible(drawing.alt)
+    root.insert(0, title)
+    root.attrib = {**make_frame(root.attrib["viewBox"]), "role": "img", "aria-labelledby": f"{drawing.name}-title"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def make_tree(drawing: Drawing) -> ElementTree.Element:
+    """Return the picture as matplotlib draws it, with ids of its own, styles as attributes and without namespaces."""
     root = ElementTree.fromstring(_save(drawing, "svg"))
     _drop(root, {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"})
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
-        element.attrib = _attributes(element.attrib, drawing.name)
+        tag = drawing.tags.get(element.attrib.get("id", ""))
+        if tag is not None:
+            del element.attrib["id"]
+        element.attrib = {**_attributes(element.attrib, drawing.name), **(tag or {})}
         if element.text and not element.text.strip():
             element.text = None
         element.tail = None
-    title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
-    title.text = make_legible(drawing.alt)
-    root.insert(0, title)
-    root.attrib = {
+    return root
+
+
+def make_frame(box: str) -> dict[str, str]:
+    """Return the attributes of an `<svg>` element that shows this box."""
+    return {
         "xmlns": _SVG,
-        "viewBox": root.attrib["viewBox"],
+        "viewBox": box,
         "width": "100%",
-        "role": "img",
-        "aria-labelledby": f"{drawing.name}-title",
         # What matplotlib leaves out because it is the default is ink.
         "fill": "currentColor",
         "stroke-linejoin": "round",
     }
-    return ElementTree.tostring(root, encoding="unicode")
 
 
 def as_picture(drawing: Drawing) -> str:

@@ -82,9 +82,12 @@ def method_marker(row: str) -> str:
 
 
 def panels(
-    count: int, *, columns: int, height: float, share_x: bool = False, share_y: bool = True
+    count: int, *, columns: int, height: float, share_x: bool = False, share_y: bool = True, apart: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` axes in rows of at most `columns`, each `height` inches high."""
+    """Return a figure of `count` axes in rows of at most `columns`, each `height` inches high.
+
+    With `apart`, every one has the numbers of its axes, as a page may show it alone.
+    """
     columns = min(columns, count)
     rows = -(-count // columns)
     # Some room at the edges: a page may write in a wider font than the one measured with.
@@ -95,7 +98,9 @@ def panels(
     for extra in axes[count:]:
         extra.remove()
     for number, each in enumerate(axes[:count]):
-        each.tick_params(labelbottom=number + columns >= count)
+        each.tick_params(labelbottom=apart or number + columns >= count)
+        if apart:
+            each.tick_params(labelleft=True)
     return figure, axes[:count]
 
 
