@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from sfao.reports.figures.drawing import Drawing, Mark, Panel
 from sfao.reports.figures.pieces import KEY
 from sfao.reports.figures.style import (
-    ON_DARK,
-    ON_LIGHT,
     RAMP,
     SMALL,
     STYLE,
     WIDTH,
     and_more,
     columns_for,
+    ink_on,
     most_panels,
     panels,
     pick_evenly,
@@ -78,8 +77,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         + ".",
         figure=figure,
         panels=[Panel(ax, row, marks=mark_cells(group.done[row])) for row, ax in zip(shown, axes, strict=True)],
-        across="accuracy on task",
-        up="after task",
+        axes="across: accuracy on task; down: after task",
     )
 
 
@@ -117,20 +115,15 @@ def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     for task in range(tasks):
-        ink = _ink(scale(matrix[task, task]))
+        ink = ink_on(COLOURS(scale(matrix[task, task])))
         corner, side = task + INSET, 1 - 2 * INSET
         ax.add_patch(Rectangle((corner, corner), side, side, fill=False, edgecolor=ink, linewidth=OUTLINE))
     if written:
         for (after, task), accuracy in np.ndenumerate(matrix):
             ax.text(
                 task + 0.5, after + 0.52, f"{100 * accuracy:.0f}", ha="center", va="center",
-                color=_ink(scale(accuracy)), size=SMALL,
+                color=ink_on(COLOURS(scale(accuracy))), size=SMALL,
             )  # fmt: skip
-
-
-def _ink(level: float) -> str:
-    """Return the ink that is seen on a cell of this level."""
-    return ON_DARK if level > 0.55 else ON_LIGHT
 
 
 def _by_level(matrix: NDArray[np.float64], scale: Normalize) -> dict[int, Path]:

@@ -52,8 +52,7 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
         + ".",
         figure=figure,
         panels=shown_panels,
-        across=across,
-        up="share of steps",
+        axes=f"across: {across}; up: share of steps",
     )
 
 

@@ -53,8 +53,7 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
         alt="Over the whole run: " + "; ".join(_describe(*gate) for gate in shown) + ".",
         figure=figure,
         panels=shown_panels,
-        across="step",
-        up="share of steps",
+        axes="across: step; up: share of steps",
     )
 
 

@@ -46,9 +46,8 @@ class Drawing:
     figure: Figure
     #: What a page may show one by one; none where the figure is one picture.
     panels: Sequence[Panel] = ()
-    #: The axes in words, where all panels share them.
-    across: str = ""
-    up: str = ""
+    #: What the axes are that all panels share, and that are not written at each.
+    axes: str = ""
     #: {gid of artists: what they are of}, as attributes of their elements in a page.
     tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

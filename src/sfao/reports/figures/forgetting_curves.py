@@ -64,8 +64,7 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
         + ".",
         figure=figure,
         panels=[Panel(ax, row, marks=_mark(accuracies(rows[row]))) for row, ax in zip(shown, axes, strict=True)],
-        across="after task",
-        up="accuracy",
+        axes="across: after task; up: accuracy",
     )
 
 

@@ -133,6 +133,13 @@ def title_of(row: str, layer: str) -> str:
     return line if len(line) <= 32 else f"{shorten(row, 32)}\n{shorten(layer, 32)}"
 
 
+def ink_on(colour: tuple[float, ...]) -> str:
+    """Return the ink with the higher contrast on a colour, by the rules for pages (WCAG)."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
+    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return ON_DARK if 1.05 / (light + 0.05) > (light + 0.05) / 0.0552 else ON_LIGHT
+
+
 def make_legible(text: str) -> str:
     """Replace what neither a font nor XML has: folders, and records that were edited, may hold any name."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)

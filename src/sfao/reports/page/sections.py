@@ -36,7 +36,6 @@ class Picture:
     title: str
     caption: str
     alt: str
-    #: The axes that all panels share, in words.
     axes: str
     shared: Markup
     key: Markup
@@ -83,7 +82,7 @@ class Section:
         found = [("results", "Results")]
         found += [("warnings", "Warnings")] if self.troubles or self.warnings else []
         found += [("figures", "Figures")] if len(self.pictures) > 1 else []
-        found += [("runs", "Runs"), ("settings", "Settings"), ("about", "About these runs")]
+        found += [("runs", "Runs"), ("settings", "Settings"), ("about", "About")]
         return [(f"{self.anchor}-{name}", title) for name, title in found]
 
 
@@ -147,13 +146,12 @@ def make_section(group: RunGroup, finding: Finding, anchor: str, pictures: Seque
 
 def make_picture(drawing: Drawing) -> Picture:
     pieces = cut(drawing)
-    axes = [f"{name}: {words}" for name, words in (("across", drawing.across), ("up", drawing.up)) if words]
     return Picture(
         anchor=f"figure-{drawing.name}",
         title=drawing.title,
         caption=drawing.caption,
         alt=drawing.alt,
-        axes=", ".join(axes),
+        axes=drawing.axes,
         shared=Markup(pieces.shared),
         key=Markup(pieces.key),
         panels=[_panel(piece) for piece in pieces.panels],
