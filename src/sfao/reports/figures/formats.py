@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import matplotlib
 
+from sfao.outside_text.plain import plain
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.style import INK, MUTED, make_legible
 
@@ -44,7 +45,10 @@ def make_tree(drawing: Drawing) -> ElementTree.Element:
         tag = drawing.tags.get(element.attrib.get("id", ""))
         if tag is not None:
             del element.attrib["id"]
-        element.attrib = {**_attributes(element.attrib, drawing.name), **(tag or {})}
+        element.attrib = {
+            **_attributes(element.attrib, drawing.name),
+            **{name: plain(value) for name, value in (tag or {}).items()},
+        }
         if element.text and not element.text.strip():
             element.text = None
         element.tail = None

@@ -149,5 +149,5 @@ def _place(figure: Figure, panel: Panel, mark: Mark) -> list[Any]:
     box = _in_picture(figure, Bbox(panel.ax.transData.transform(corners)))
     numbers = [round((box.x0 + box.x1) / 2, 1), round((box.y0 + box.y1) / 2, 1)]
     sizes = [round(abs(box.width), 1), round(abs(box.height), 1)]
-    told = [] if not mark.row else [mark.row] if mark.seed is None else [mark.row, mark.seed]
+    told = [] if not mark.row else [plain(mark.row)] if mark.seed is None else [plain(mark.row), mark.seed]
     return [*numbers, *sizes, plain(mark.text), *told]
