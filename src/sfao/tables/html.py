@@ -48,6 +48,6 @@ def _cell(column: Column[Row], row: Row) -> str:
     elif column.is_trouble(row):
         text = Markup('<span class="badge">{}</span>').format(text)
     if column.value is None:
-        return f"<td>{text}</td>"
+        return f'<td><span class="name">{text}</span></td>'
     value = column.value(row)
     return f'<td class="number" data-value="{"" if value is None else value}">{text}</td>'

@@ -79,7 +79,9 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     drawn = [_draw(left, memory, BYTES, labels), _draw(right, time, TIME, labels)]
     left.set(xlabel="bytes held", ylabel="average accuracy")
     right.set(xlabel="time of a run")
-    fronts = [", ".join(point.row for point in pareto_front(points)) or "none" for points in (memory, time)]
+    fronts = [
+        ", ".join(shorten(point.row, 34) for point in pareto_front(points)) or "none" for points in (memory, time)
+    ]
     return Drawing(
         name=group.file_name("cost-accuracy"),
         title="What accuracy costs",
@@ -139,7 +141,7 @@ def _point(row: Row, runs: Sequence[LoadedRun], measure: Callable[[LoadedRun], f
 
 
 def _bound(rows: Sequence[Row]) -> str:
-    storing = [row.method for row in rows if stores_data(row.method)]
+    storing = [shorten(row.method, 34) for row in rows if stores_data(row.method)]
     return f" Hollow, and not on the line: what stores data ({', '.join(storing)})." if storing else ""
 
 

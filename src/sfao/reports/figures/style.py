@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from unicodedata import east_asian_width
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -148,4 +149,18 @@ def make_legible(text: str) -> str:
 def shorten(text: str, most: int = 26) -> str:
     """Return the start and the end of a name: both tell rows apart, which are named by their settings."""
     text = make_legible(text.replace("options.", "").replace("\n", " "))
-    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"
+    if _measure(text) <= most:
+        return text
+    start, end = _cut(text, most // 2 - 1), _cut(text[::-1], most // 2)[::-1]
+    return f"{start}…{end}"
+
+
+def _measure(text: str) -> int:
+    """Return the width in letters: those of East Asia, and emoji, take the room of two."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return as much of the start as has room."""
+    end = next((end for end in range(len(text)) if _measure(text[: end + 1]) > most), len(text))
+    return text[:end]
