@@ -12,16 +12,17 @@ from matplotlib.transforms import Bbox
 from sfao.outside_text.plain import plain
 from sfao.reports.figures.drawing import Drawing, Mark, Panel, name_panel
 from sfao.reports.figures.formats import as_svg, make_frame, make_tree
-from sfao.reports.figures.style import make_legible
+from sfao.reports.figures.style import WIDTH, make_legible
 
 #: Points around a panel: a page may write in a wider font than the one measured with.
 MARGIN = 3.0
 #: Marks of a panel; with more, a page gets slow and a place is smaller than a pointer.
 MOST_MARKS = 2500
+MOST_COLUMNS = 4
 #: The id of a colour bar.
 KEY = "key"
 #: Pixels for a point of a key, about as many as panels have on a wide page.
-KEY_SCALE = 1.9
+KEY_SCALE = 1.75
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Pieces:
     #: The legend; empty where there is none.
     key: str
     panels: list[Piece]
-    #: The number of panels that were drawn side by side.
+    #: The number of panels that have room side by side.
     columns: int
 
 
@@ -56,6 +57,8 @@ def cut(drawing: Drawing) -> Pieces:
     root = make_tree(drawing)
     definitions = _take_definitions(root)
     groups = {element.attrib["id"]: element for element in root.iter("g") if "id" in element.attrib}
+    boxes = _measure(drawing)
+    columns = max(1, min(MOST_COLUMNS, round(72 * WIDTH / boxes[0].width)))
     panels = [
         Piece(
             _frame(groups[f"{drawing.name}-{name_panel(number)}"], box, _name(drawing, panel)),
@@ -64,9 +67,8 @@ def cut(drawing: Drawing) -> Pieces:
             panel.seed,
             _write_marks(drawing.figure, panel),
         )
-        for number, (panel, box) in enumerate(zip(drawing.panels, _measure(drawing), strict=True))
+        for number, (panel, box) in enumerate(zip(drawing.panels, boxes, strict=True))
     ]
-    columns = len({round(panel.ax.get_position().x0, 3) for panel in drawing.panels})
     return Pieces(_hold(definitions), _cut_key(drawing, groups), panels, columns)
 
 

@@ -22,6 +22,6 @@
         mark();
       });
     }, { passive: true });
-    mark();
+    requestAnimationFrame(mark);
   });
 })();

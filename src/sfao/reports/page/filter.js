@@ -70,7 +70,8 @@
       const plain = [...pairs.keys()].length === 0;
       if (plain && event) return write(part); // a link of the page: keep the filter
       for (const input of inputs) input.checked = pairs.getAll(input.name).includes(input.value);
-      apply();
+      if (event || !plain) apply();
+      else say({});
       if (!plain && part) document.getElementById(part)?.scrollIntoView();
     };
 

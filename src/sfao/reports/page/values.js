@@ -23,8 +23,6 @@
       (mark.row === undefined || !chosen.row || chosen.row.has(mark.row)) &&
       (mark.seed === undefined || !chosen.seed || chosen.seed.has(String(mark.seed)));
 
-    const toScreen = (svg, mark) => new DOMPoint(mark.x, mark.y).matrixTransform(svg.getScreenCTM());
-
     const hide = () => {
       tip.hidden = true;
       current = null;
@@ -45,11 +43,17 @@
       svg.append(spot);
       tip.textContent = mark.text;
       tip.hidden = false;
-      const at = toScreen(svg, { x: mark.x, y: mark.y - height / 2 });
-      const { width: wide, height: high } = tip.getBoundingClientRect();
-      tip.style.left = `${Math.max(4, Math.min(at.x - wide / 2, document.documentElement.clientWidth - wide - 4))}px`;
-      tip.style.top = `${at.y - high - 8 > 0 ? at.y - high - 8 : at.y + 16}px`;
+      place();
       if (aloud) voice.textContent = mark.text;
+    };
+
+    // Above what it is of, or below where there is no room.
+    const place = () => {
+      const at = new DOMPoint(current.x, current.y - (current.height || 9) / 2);
+      const { x, y } = at.matrixTransform(panel.querySelector("svg").getScreenCTM());
+      const { width, height } = tip.getBoundingClientRect();
+      tip.style.left = `${Math.max(4, Math.min(x - width / 2, document.documentElement.clientWidth - width - 4))}px`;
+      tip.style.top = `${y - height - 8 > 0 ? y - height - 8 : y + 16}px`;
     };
 
     const find = (one, event) => {
@@ -108,7 +112,9 @@
       });
     });
     document.querySelectorAll(".figures-hint").forEach((hint) => (hint.hidden = false));
-    addEventListener("scroll", hide, { passive: true, capture: true });
+    // A panel that gets the focus may scroll into sight: what it tells goes with it.
+    const follow = () => (current && panel === document.activeElement ? place() : hide());
+    addEventListener("scroll", follow, { passive: true, capture: true });
     document.addEventListener("filtered", (event) => {
       chosen = event.detail;
       hide();
