@@ -9,6 +9,7 @@ import matplotlib
 
 from sfao.outside_text.plain import plain
 from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.letters import quiet_about_letters
 from sfao.reports.figures.style import INK, MUTED, make_legible
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -84,7 +85,7 @@ def _save(drawing: Drawing, form: str) -> bytes:
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "Title": drawing.title}}
     # Type 42 fonts keep the text of a PDF searchable; some publishers refuse the default, type 3.
     fixed: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": drawing.name, "pdf.fonttype": 42}
-    with matplotlib.rc_context(fixed):
+    with matplotlib.rc_context(fixed), quiet_about_letters():
         drawing.figure.savefig(file, format=form, metadata=dates[form], transparent=True)
     return file.getvalue()
 

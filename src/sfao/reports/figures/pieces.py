@@ -12,6 +12,7 @@ from matplotlib.transforms import Bbox
 from sfao.outside_text.plain import plain
 from sfao.reports.figures.drawing import Drawing, Mark, Panel, name_panel
 from sfao.reports.figures.formats import as_svg, make_frame, make_tree
+from sfao.reports.figures.letters import quiet_about_letters
 from sfao.reports.figures.style import WIDTH, make_legible
 
 #: Points around a panel: a page may write in a wider font than the one measured with.
@@ -50,6 +51,7 @@ class Pieces:
     columns: int
 
 
+@quiet_about_letters()
 def cut(drawing: Drawing) -> Pieces:
     """Return the drawing in pieces; one piece where it has no panels."""
     if not drawing.panels:
