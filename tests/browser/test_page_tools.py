@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.tables import results
+from tests.reports.real_runs import FOREIGN
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
@@ -190,6 +191,32 @@ def test_no_cell_of_a_download_is_a_formula(page):
 
 
 # -- Narrow ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_names_of_any_length_and_script_stay_in_their_places(page, hostile_address, size):
+    page.set_viewport_size(size)
+    page.goto(hostile_address)
+    assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
+    shown = page.locator("body").inner_text()
+    assert all(name in shown.replace("\n", "") for name in FOREIGN)
+    # No text of a panel reaches into the one beside it.
+    crossing = page.locator(".panels").evaluate_all(
+        """all => all.flatMap(panels => [...panels.children].flatMap(panel => {
+          const own = panel.getBoundingClientRect();
+          return [...panel.querySelectorAll("text")].filter(text => {
+            const box = text.getBoundingClientRect();
+            return box.right > own.right + 14 || box.left < own.left - 14;
+          }).map(text => text.textContent);
+        }))"""
+    )
+    assert crossing == []
+    # Nor does one cell of a table into the next.
+    overlapping = page.locator("table tr").evaluate_all(
+        """all => all.filter(row => [...row.cells].some((cell, at) => at &&
+          cell.getBoundingClientRect().left < row.cells[at - 1].getBoundingClientRect().right - 1)).length"""
+    )
+    assert overlapping == 0
 
 
 def test_on_a_phone_figures_fit_and_what_is_wider_says_so(page):

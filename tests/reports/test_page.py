@@ -4,6 +4,7 @@ import json
 import os
 import re
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html import escape, unescape
 from html.parser import HTMLParser
@@ -11,10 +12,13 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from sfao.experiment.record import RECORD
+from sfao.experiment.record import RECORD, Record
 from sfao.reports.comparison import compare_records
+from sfao.reports.figures import draw_figures
+from sfao.reports.groups import group_runs
 from sfao.reports.headline import find_findings
 from sfao.reports.page.settings import describe_seeds, describe_settings
+from sfao.reports.page.write import render_page
 from sfao.reports.runs import load_runs
 from tests.reports.real_runs import HOSTILE, edited, hostile_runs, report, run, share_comparison
 
@@ -226,6 +230,30 @@ def test_settings_that_methods_do_not_share_are_a_warning(folder, html, tmp_path
 
 def test_the_same_runs_make_the_same_page(folder, html, tmp_path):
     assert report(folder, tmp_path).read_text() == html
+
+
+def test_forty_runs_are_no_more_than_three_megabytes_and_hundreds_of_settings_are_one_list(folder):
+    known = {run.name: run for run in load_runs([folder])}
+    made = [
+        replace(run, name=f"{method}-{seed}", record=Record(**{**vars(run.record), "seed": seed}))
+        for method in ("sgd", "ewc", "sfao", "si")
+        for seed in range(10)
+        for run in [known[f"{method}-0"]]
+    ]
+    page = render_page(made, [draw_figures(group) for group in group_runs(made)])
+    assert len(page.encode()) < 3e6
+    assert [len(table) for table in sortable_tables(page)] == [4, 40]
+    swept = [
+        replace(run, name=f"{run.name}-{number}", record=Record(**{**vars(run.record), "config": config}))
+        for number in range(200)
+        for run in [known["sgd-0"]]
+        for config in [{**run.record.config, "lr": 0.001 * (number + 1)}]
+    ]
+    page = render_page(swept, [[]])
+    assert "settings listed" in page
+    assert [len(table) for table in sortable_tables(page)] == [200, 200]
+    assert page.count("<code>lr=") == 400  # in the list, and with every run
+    assert "<figure" not in page
 
 
 def test_a_report_takes_the_place_of_the_one_before(folder, tmp_path):
