@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import log10
 from statistics import fmean
 
 from matplotlib import rc_context
@@ -35,8 +36,8 @@ from sfao.reports.runs import LoadedRun
 MOST_POINTS = 20
 #: Single runs are drawn where they are no more than this.
 MOST_DOTS = 120
-#: Letters of all numbers of an axis, so that none runs into the next.
-MOST_OF_TICKS = 22
+#: Points that an axis is wide, that a letter needs, and that are left between two numbers.
+AXIS_WIDTH, LETTER, BETWEEN = 190.0, 4.2, 6.0
 #: Points whose names have more letters in all get numbers, and a key that tells whose they are.
 MOST_LETTERS = 60
 KEY_COLUMNS = 3
@@ -73,12 +74,13 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     time = [_point(row, group.done[row.method], lambda run: run.record.seconds) for row in shown]
     numbered = sum(len(row.method) for row in shown) > MOST_LETTERS
     labels = [str(place + 1) if numbered else shorten(row.method, 22) for place, row in enumerate(shown)]
-    figure, (left, right) = panels(2, columns=2, height=3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered)
+    height = 3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered
+    figure, (left, right) = panels(2, columns=2, height=height, apart=True)
     if numbered:
         _key(figure, shown, labels)
     drawn = [_draw(left, memory, BYTES, labels), _draw(right, time, TIME, labels)]
     left.set(xlabel="bytes held", ylabel="average accuracy")
-    right.set(xlabel="time of a run")
+    right.set(xlabel="time of a run", ylabel="average accuracy")
     fronts = [
         ", ".join(shorten(point.row, 34) for point in pareto_front(points)) or "none" for points in (memory, time)
     ]
@@ -238,10 +240,19 @@ def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> Callable[[float], 
 
 
 def _marks(scale: Scale, low: float, high: float) -> list[float]:
-    """The finest round numbers about what is shown that do not crowd the axis."""
+    """Return the finest round numbers about what is shown that do not run into each other."""
     near = [[mark for mark in marks if low / 1.5 <= mark <= high * 1.5] for marks in scale.marks]
-    fitting = (marks for marks in near if marks and sum(len(scale.in_words(mark)) for mark in marks) <= MOST_OF_TICKS)
-    return next(fitting, near[-1])
+    wide = log10(high / low) + 1.5  # room for what costs nothing, and at the edges
+    return next((marks for marks in near if marks and _have_room(marks, scale, AXIS_WIDTH / wide)), near[-1])
+
+
+def _have_room(marks: Sequence[float], scale: Scale, decade: float) -> bool:
+    """Tell whether the numbers fit side by side where a decade is so many points wide."""
+    return all(
+        decade * log10(after / before)
+        >= LETTER * (len(scale.in_words(before)) + len(scale.in_words(after))) / 2 + BETWEEN
+        for before, after in pairwise(marks)
+    )
 
 
 def _seconds(count: float) -> str:

@@ -105,7 +105,8 @@ def _measure(drawing: Drawing) -> list[Bbox]:
 
 def _reach(panel: Panel) -> Bbox:
     """Return all that a panel covers, also labels that the layout left no room for, in pixels."""
-    boxes = [panel.ax.get_tightbbox(), *(text.get_window_extent() for text in panel.ax.texts)]
+    beside = [text.get_window_extent() for text in panel.ax.texts if not text.get_in_layout()]
+    boxes = [panel.ax.get_tightbbox(), *beside]
     return Bbox.union([box for box in boxes if box is not None])
 
 
