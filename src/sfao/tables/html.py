@@ -47,7 +47,9 @@ def _cell(column: Column[Row], row: Row) -> str:
         text = Markup("<strong>{}</strong>").format(text)
     elif column.is_trouble(row):
         text = Markup('<span class="badge">{}</span>').format(text)
+    elif column.value is None and text:
+        text = Markup('<span class="name">{}</span>').format(text)
     if column.value is None:
-        return f'<td><span class="name">{text}</span></td>'
+        return f"<td>{text}</td>"
     value = column.value(row)
     return f'<td class="number" data-value="{"" if value is None else value}">{text}</td>'

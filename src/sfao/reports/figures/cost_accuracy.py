@@ -228,7 +228,7 @@ def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> Callable[[float], 
         ax.locator_params(axis="x", nbins=4)
         return float
     zero = min(positive) / 10
-    marks = _marks(scale, min(positive), max(positive))
+    marks = _marks(scale, min(positive), max(positive), len(positive) < len(costs))
     ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     if len(positive) < len(costs):
@@ -239,20 +239,23 @@ def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> Callable[[float], 
     return lambda cost: cost or zero
 
 
-def _marks(scale: Scale, low: float, high: float) -> list[float]:
+def _marks(scale: Scale, low: float, high: float, has_zero: bool) -> list[float]:
     """Return the finest round numbers about what is shown that do not run into each other."""
     near = [[mark for mark in marks if low / 1.5 <= mark <= high * 1.5] for marks in scale.marks]
-    wide = log10(high / low) + 1.5  # room for what costs nothing, and at the edges
-    return next((marks for marks in near if marks and _have_room(marks, scale, AXIS_WIDTH / wide)), near[-1])
+    decade = AXIS_WIDTH / (1.28 * (log10(high / low) + has_zero) + 0.1)  # with the margins
+    spaced = [_keep_apart(marks, scale, decade) for marks in near]
+    whole = (marks for marks, kept in zip(near, spaced, strict=True) if marks == kept and len(marks) > 1)
+    return next(whole, spaced[0])
 
 
-def _have_room(marks: Sequence[float], scale: Scale, decade: float) -> bool:
-    """Tell whether the numbers fit side by side where a decade is so many points wide."""
-    return all(
-        decade * log10(after / before)
-        >= LETTER * (len(scale.in_words(before)) + len(scale.in_words(after))) / 2 + BETWEEN
-        for before, after in pairwise(marks)
-    )
+def _keep_apart(marks: Sequence[float], scale: Scale, decade: float) -> list[float]:
+    """Return the numbers that fit side by side where a decade is so many points wide."""
+    kept: list[float] = []
+    for mark in marks:
+        letters = sum(len(scale.in_words(one)) for one in (*kept[-1:], mark))
+        if not kept or decade * log10(mark / kept[-1]) >= LETTER * letters / 2 + BETWEEN:
+            kept.append(mark)
+    return kept
 
 
 def _seconds(count: float) -> str:
