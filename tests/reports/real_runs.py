@@ -17,6 +17,8 @@ from tests.records import change_record
 
 SMALL = {"epochs": 1, "tasks": 2, "batch_size": 64, "model.hidden": 16}
 HOSTILE = "<script>alert(1)</script>"
+#: Names of any length, in any script and direction.
+FOREIGN = (f"x:{'long_' * 40}", "方法:连续学习而不遗忘的选择性梯度投影优化器", "طريقة:التعلم المستمر بدون نسيان")
 
 
 def run(folder: Path, method: str, seed: int = 0, benchmark: str = "split-mnist-5k", **settings: object) -> Path:
@@ -72,4 +74,6 @@ def hostile_runs(source: Path, folder: Path) -> Path:
     )
     edited(source, folder / "<img src=x onerror=alert(1)>", status="failed", metrics={}, error=f'"{HOSTILE}&')
     edited(source, folder / "' onmouseover=alert(1) '", config={HOSTILE: HOSTILE, "model": {"name": HOSTILE}})
+    for number, name in enumerate(FOREIGN):
+        edited(source, folder / f"{name[:60]} {number}", method=name, error=name, warnings=[name * 3])
     return folder

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html import escape, unescape
 from html.parser import HTMLParser
@@ -11,9 +12,13 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from sfao.experiment.record import RECORD
+from sfao.experiment.record import RECORD, Record
 from sfao.reports.comparison import compare_records
-from sfao.reports.page.settings import describe_seeds, find_differences
+from sfao.reports.figures import draw_figures
+from sfao.reports.groups import group_runs
+from sfao.reports.headline import find_findings
+from sfao.reports.page.settings import describe_seeds, describe_settings
+from sfao.reports.page.write import render_page
 from sfao.reports.runs import load_runs
 from tests.reports.real_runs import HOSTILE, edited, hostile_runs, report, run, share_comparison
 
@@ -110,12 +115,19 @@ def test_the_table_holds_the_numbers_of_the_comparison(folder, html):
 def test_groups_are_apart_and_in_the_table_of_contents(html):
     assert html.count('<section class="group"') == 2
     (contents,) = re.findall(r'<nav aria-label="Contents">.*?</nav>', html, re.DOTALL)
-    assert re.findall(r'href="(.*?)"', contents) == ["#group-1", "#group-2"]
+    linked = re.findall(r'href="(.*?)"', contents)
+    assert [link for link in linked if link.count("-") == 1] == ["#group-1", "#group-2"]
+    assert {f"#group-2-{part}" for part in ("results", "runs", "settings", "about")} < set(linked)
     assert [len(table) for table in sortable_tables(html)] == [5, 8, 1, 1]  # methods and runs of each
 
 
-def test_one_group_needs_no_table_of_contents(folder, tmp_path):
-    assert "<nav" not in report(folder / "sgd-0", tmp_path).read_text()
+def test_one_group_opens_with_its_finding_and_one_figure_and_tells_the_rest_later(folder, tmp_path):
+    page = report(folder / "sgd-0", tmp_path).read_text()
+    (headline,) = re.findall(r"<h1>(.*?)</h1>", page)
+    assert headline == find_findings([load_runs([folder / "sgd-0"])[0].record])[0].headline
+    places = [page.index(part) for part in ("<h1>", "<figure", "<table", "<dl")]
+    assert places == sorted(places)
+    assert "finding" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 
 
 def test_data_that_is_not_the_full_set_is_told_out_loud(folder, html, tmp_path):
@@ -145,15 +157,16 @@ def test_every_run_tells_its_configuration_versions_and_weights(folder, html):
 
 def test_differences_are_those_between_variants_and_not_the_seed(folder):
     runs = [run for run in load_runs([folder]) if run.record.method in ("sgd", "si") and run.name != "permuted-0"]
-    differing = find_differences(runs)
-    assert [(variant.method, variant.seeds) for variant in differing.variants] == [
+    settings = describe_settings(runs)
+    assert [(variant.method, variant.seeds) for variant in settings.variants] == [
         ("sgd", [0, 1]),
         ("si", [0]),
         ("si", [1]),
     ]
-    assert differing.rows["lr"][1:] == ["0.01", "1e+30"]
-    assert "seed" not in differing.rows
-    assert "epochs" not in differing.rows
+    assert settings.differing["lr"][1:] == ["0.01", "1e+30"]
+    assert settings.list_own(2)["lr"] == "1e+30"
+    assert "seed" not in {**settings.differing, **settings.shared}
+    assert settings.shared["epochs"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -217,6 +230,30 @@ def test_settings_that_methods_do_not_share_are_a_warning(folder, html, tmp_path
 
 def test_the_same_runs_make_the_same_page(folder, html, tmp_path):
     assert report(folder, tmp_path).read_text() == html
+
+
+def test_forty_runs_are_no_more_than_three_megabytes_and_hundreds_of_settings_are_one_list(folder):
+    known = {run.name: run for run in load_runs([folder])}
+    made = [
+        replace(run, name=f"{method}-{seed}", record=Record(**{**vars(run.record), "seed": seed}))
+        for method in ("sgd", "ewc", "sfao", "si")
+        for seed in range(10)
+        for run in [known[f"{method}-0"]]
+    ]
+    page = render_page(made, [draw_figures(group) for group in group_runs(made)])
+    assert len(page.encode()) < 3e6
+    assert [len(table) for table in sortable_tables(page)] == [4, 40]
+    swept = [
+        replace(run, name=f"{run.name}-{number}", record=Record(**{**vars(run.record), "config": config}))
+        for number in range(200)
+        for run in [known["sgd-0"]]
+        for config in [{**run.record.config, "lr": 0.001 * (number + 1)}]
+    ]
+    page = render_page(swept, [[]])
+    assert "settings listed" in page
+    assert [len(table) for table in sortable_tables(page)] == [200, 200]
+    assert page.count("<code>lr=") == 400  # in the list, and with every run
+    assert "<figure" not in page
 
 
 def test_a_report_takes_the_place_of_the_one_before(folder, tmp_path):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from hypothesis import given
@@ -63,3 +64,10 @@ def test_whatever_a_name_holds_is_text(name):
     assert [tag for tag, _ in read.elements] == [tag for tag, _ in plain.elements]
     assert read.elements[0][1]["aria-label"] == name
     assert "".join(read.texts).count(name) >= 4
+
+
+def test_rows_tell_what_they_are_filtered_by_and_tables_what_file_they_make():
+    table = replace(race(), traits=lambda row: {"row": f'{row.name}"<\x1b'})
+    html = render_html(table, file="a<b")
+    assert html.count('data-row="ann&#34;&lt;\\x1b"') == 1
+    assert 'data-file="a&lt;b"' in html

@@ -48,7 +48,7 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
     from sfao.reports.comparison import compare_records
     from sfao.reports.comparison_formats import as_latex, as_markdown
     from sfao.reports.errors import ReportError
-    from sfao.reports.figures import as_pdf, draw_figures
+    from sfao.reports.figures import as_pdf, draw_figures, note_missing_letters
     from sfao.reports.groups import group_runs
     from sfao.reports.page import write_page
     from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
@@ -65,6 +65,8 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
         tell(f"drawing {group.group.title}")
         drawn.append(draw_figures(group))
         made |= {out / "figures" / f"{drawing.name}.pdf": as_pdf(drawing) for drawing in drawn[-1]}
+    lacking = note_missing_letters([drawing for drawings in drawn for drawing in drawings])
+    notices += [lacking] if lacking else []
     tell("writing the page")
     (out / "figures").mkdir(parents=True, exist_ok=True)
     figures = {path.name for path in made if path.suffix == ".pdf"}

@@ -121,7 +121,12 @@ def _is_baseline(name: str) -> bool:
 
 
 def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
-    """Return {row: its records}: one row for each choice of settings of a method, named by what differs."""
+    """Return {row: its records}, one record per seed."""
+    return {name: _keep_one_per_seed(own) for name, own in name_rows(records).items()}
+
+
+def name_rows(records: list[Record]) -> dict[str, list[Record]]:
+    """Return {row: all its records}: one row for each choice of settings of a method, named by what differs."""
     methods: dict[str, list[Record]] = {}
     for record in records:
         methods.setdefault(record.method, []).append(record)
@@ -132,7 +137,7 @@ def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
         for record, values in zip(own, settings, strict=True):
             label = ", ".join(f"{name}={values[name]}" for name in varying if name in values)
             named.setdefault(f"{method} ({label})" if label else method, []).append(record)
-    return {name: _keep_one_per_seed(own) for name, own in named.items()}
+    return named
 
 
 def flatten_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:

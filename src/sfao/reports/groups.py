@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfao.reports.comparable import group_records
-from sfao.reports.comparison import Group, compare_records, split_into_rows
+from sfao.reports.comparison import Group, compare_records, name_rows, split_into_rows
 from sfao.reports.errors import ReportError
 from sfao.reports.runs import LoadedRun
 
@@ -20,6 +20,8 @@ class RunGroup:
     done: dict[str, list[LoadedRun]]
     #: Ends the file names of what belongs to this group; empty when it is the only one.
     slug: str
+    #: {name of a run: its row}, of all runs, also those that count in no row because another has their seed.
+    row_of: dict[str, str]
 
     def file_name(self, start: str) -> str:
         return f"{start}-{self.slug}" if self.slug else start
@@ -38,9 +40,13 @@ def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
             for row in group.rows
             if row.done
         }
-        found.append((group, [of_record[id(record)] for record in members], done))
-    slugs = _slugs([group.title for group, _, _ in found])
-    return [RunGroup(*parts, slug) for parts, slug in zip(found, slugs, strict=True)]
+        row_of = {of_record[id(record)].name: row for row, own in name_rows(members).items() for record in own}
+        found.append((group, [of_record[id(record)] for record in members], done, row_of))
+    slugs = _slugs([group.title for group, *_ in found])
+    return [
+        RunGroup(group, members, done, slug, row_of)
+        for (group, members, done, row_of), slug in zip(found, slugs, strict=True)
+    ]
 
 
 def _check_tasks(runs: Sequence[LoadedRun]) -> None:

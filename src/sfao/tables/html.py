@@ -6,12 +6,16 @@ from sfao.outside_text.plain import plain
 from sfao.tables.model import Column, Row, Table
 
 
-def render_html(table: Table[Row], classes: str = "sortable") -> Markup:
-    """Return the table without its notes; the title is for people who cannot see it."""
+def render_html(table: Table[Row], classes: str = "sortable", file: str = "") -> Markup:
+    """Return the table without its notes; the title is for people who cannot see it.
+
+    `file` names the file, without an ending, that a page may offer it as.
+    """
     title = _escape(table.title)
+    offered = f' data-file="{escape(file)}"' if file else ""
     return Markup(
         f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">\n'
-        f'<table class="{escape(classes)}">\n'
+        f'<table class="{escape(classes)}"{offered}>\n'
         f'<caption class="unseen">{title}</caption>\n'
         f"<thead><tr>\n{''.join(map(_render_heading, table.columns))}</tr></thead>\n"
         f"<tbody>\n{''.join(_row(table, row) for row in table.rows)}</tbody>\n"
@@ -33,7 +37,8 @@ def _row(table: Table[Row], row: Row) -> str:
     apart = ' class="apart"' if table.is_apart(row) else ""
     name, *others = table.columns
     cells = "".join(_cell(column, row) for column in others)
-    return f'<tr{apart}><th scope="row"><span class="name">{_escape(name.text(row))}</span></th>{cells}</tr>\n'
+    traits = "".join(f' data-{name}="{_escape(value)}"' for name, value in table.traits(row).items())
+    return f'<tr{apart}{traits}><th scope="row"><span class="name">{_escape(name.text(row))}</span></th>{cells}</tr>\n'
 
 
 def _cell(column: Column[Row], row: Row) -> str:
@@ -42,6 +47,8 @@ def _cell(column: Column[Row], row: Row) -> str:
         text = Markup("<strong>{}</strong>").format(text)
     elif column.is_trouble(row):
         text = Markup('<span class="badge">{}</span>').format(text)
+    elif column.value is None and text:
+        text = Markup('<span class="name">{}</span>').format(text)
     if column.value is None:
         return f"<td>{text}</td>"
     value = column.value(row)

@@ -1,6 +1,6 @@
 """The model of a table: columns that know what to show of a row, the rows, and the notes under them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -9,6 +9,10 @@ Row = TypeVar("Row")
 
 def never(row: Any) -> bool:
     return False
+
+
+def no_traits(row: Any) -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Table(Generic[Row]):
     notes: Sequence[str] = ()
     #: Tells whether a row is shown for orientation only and not ranked with the others.
     is_apart: Callable[[Row], bool] = never
+    #: {name: value} by which a reader of a page filters the row.
+    traits: Callable[[Row], Mapping[str, str]] = no_traits
 
 
 def best_among(

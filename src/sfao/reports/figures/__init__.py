@@ -7,10 +7,11 @@ from sfao.reports.figures.decisions_over_time import decisions_over_time
 from sfao.reports.figures.drawing import Drawing
 from sfao.reports.figures.forgetting_curves import forgetting_curves
 from sfao.reports.figures.formats import as_pdf, as_picture, as_svg
+from sfao.reports.figures.letters import note_missing_letters, quiet_about_letters
 from sfao.reports.figures.update_geometry import update_geometry
 from sfao.reports.groups import RunGroup
 
-__all__ = ["Drawing", "as_pdf", "as_picture", "as_svg", "draw_figures"]
+__all__ = ["Drawing", "as_pdf", "as_picture", "as_svg", "draw_figures", "note_missing_letters"]
 
 #: From results to reasons.
 FIGURES = (
@@ -25,5 +26,6 @@ FIGURES = (
 
 def draw_figures(group: RunGroup) -> list[Drawing]:
     """Return the figures that the runs of a group have data for."""
-    made = (figure(group) for figure in FIGURES)
+    with quiet_about_letters():
+        made = [figure(group) for figure in FIGURES]
     return [drawing for drawing in made if drawing is not None]

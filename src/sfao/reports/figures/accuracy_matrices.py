@@ -1,4 +1,4 @@
-"""Accuracy on every task after every task: a heat map a method."""
+"""Accuracy on every task after every task: one heat map per method."""
 
 import numpy as np
 from matplotlib import rc_context
@@ -7,19 +7,19 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.drawing import Drawing, Mark, Panel
+from sfao.reports.figures.pieces import KEY
 from sfao.reports.figures.style import (
-    INK,
-    ON_DARK,
-    ON_LIGHT,
     RAMP,
     SMALL,
     STYLE,
     WIDTH,
     and_more,
     columns_for,
+    ink_on,
     most_panels,
     panels,
     pick_evenly,
@@ -28,8 +28,10 @@ from sfao.reports.figures.style import (
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
 
-#: Points that `.83` needs.
-ROOM = 14.0
+#: Points that `100` needs.
+ROOM = 13.0
+#: Points of the outline of the diagonal, and its distance from the edge of a cell as a share of that.
+OUTLINE, INSET = 1.1, 0.07
 #: Shades that are told apart.
 LEVELS = 50
 COLOURS = LinearSegmentedColormap.from_list("accuracy", RAMP)
@@ -49,7 +51,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
     shown = pick_evenly(list(matrices), most_panels(tasks))
     columns = columns_for(len(shown), tasks)
     side = WIDTH / columns - 0.25
-    figure, axes = panels(len(shown), columns=columns, height=min(side, 2.6) + 0.45, share_x=True)
+    figure, axes = panels(len(shown), columns=columns, height=min(side, 2.6) + 0.45, share_x=True, apart=True)
     lowest = min(matrices[row].min() for row in shown)
     scale = Normalize(np.floor(lowest * 10) / 10, 1.0)
     written = 72 * min(side, 2.6) / tasks >= ROOM
@@ -58,21 +60,47 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         ax.set_title(shorten(row))
     if not written:
         bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=axes, shrink=0.6, aspect=30, pad=0.02)
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda accuracy, _: f"{100 * accuracy:.0f}"))
         bar.outline.set_visible(False)
+        bar.ax.set_gid(KEY)
     figure.supxlabel("accuracy on task")
     figure.supylabel("after task")
     return Drawing(
         name=group.file_name("accuracy-matrices"),
         title="Accuracy on every task after every task",
         caption=(
-            f"Mean over seeds. A column tells how a task fares: learnt on the outlined diagonal, then kept or "
+            f"Percent, mean over seeds. A column tells how a task fares: learnt on the outlined diagonal, then kept or "
             f"forgotten below it; above, before it was ever trained on.{and_more(len(matrices) - len(shown), 'method')}"
         ),
         alt="Accuracy of each task at the end: "
         + "; ".join(f"{row} {_list_numbers(matrices[row][-1])}" for row in shown)
         + ".",
         figure=figure,
+        panels=[Panel(ax, row, marks=mark_cells(group.done[row])) for row, ax in zip(shown, axes, strict=True)],
+        axes="across: accuracy on task; down: after task",
     )
+
+
+def mark_cells(runs: list[LoadedRun]) -> list[Mark]:
+    """Return the value of every cell, with its deviation over seeds."""
+    found = np.array([run.record.accuracy_matrix for run in runs], dtype=float)
+    means = found.mean(axis=0)
+    spreads = found.std(axis=0, ddof=1) if len(found) > 1 else None
+    return [
+        Mark(
+            task + 0.5,
+            after + 0.5,
+            tell_accuracy(task, after, mean, None if spreads is None else spreads[after, task]),
+            1,
+            1,
+        )
+        for (after, task), mean in np.ndenumerate(means)
+    ]
+
+
+def tell_accuracy(task: int, after: int, mean: float, std: float | None) -> str:
+    """Return the words for one accuracy, tasks counted from 0."""
+    return f"task {task + 1} after task {after + 1}: {mean:.3f}" + ("" if std is None else f" ± {std:.3f}")
 
 
 def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool) -> None:
@@ -87,11 +115,15 @@ def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     for task in range(tasks):
-        ax.add_patch(Rectangle((task, task), 1, 1, fill=False, edgecolor=INK, linewidth=0.7))
+        ink = ink_on(COLOURS(scale(matrix[task, task])))
+        corner, side = task + INSET, 1 - 2 * INSET
+        ax.add_patch(Rectangle((corner, corner), side, side, fill=False, edgecolor=ink, linewidth=OUTLINE))
     if written:
         for (after, task), accuracy in np.ndenumerate(matrix):
-            colour = ON_DARK if scale(accuracy) > 0.55 else ON_LIGHT
-            ax.text(task + 0.5, after + 0.52, _short(accuracy), ha="center", va="center", color=colour, size=SMALL)
+            ax.text(
+                task + 0.5, after + 0.52, f"{100 * accuracy:.0f}", ha="center", va="center",
+                color=ink_on(COLOURS(scale(accuracy))), size=SMALL,
+            )  # fmt: skip
 
 
 def _by_level(matrix: NDArray[np.float64], scale: Normalize) -> dict[int, Path]:
@@ -101,11 +133,6 @@ def _by_level(matrix: NDArray[np.float64], scale: Normalize) -> dict[int, Path]:
         square = Path([(task, after), (task + 1, after), (task + 1, after + 1), (task, after + 1), (0, 0)], closed=True)
         found.setdefault(round(LEVELS * float(scale(accuracy))), []).append(square)
     return {level: Path.make_compound_path(*cells) for level, cells in found.items()}
-
-
-def _short(accuracy: float) -> str:
-    """`.83`, and `1` for what rounds to it."""
-    return f"{accuracy:.2f}".removeprefix("0") if accuracy < 0.995 else "1"
 
 
 def _list_numbers(accuracies: NDArray[np.float64]) -> str:

@@ -3,8 +3,9 @@
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
-from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.drawing import Drawing, Mark, Panel
 from sfao.reports.figures.gate_looks import Look, collect_looks, gated_rows
 from sfao.reports.figures.style import INK, SMALL, STYLE, and_more, method_colour, panels, pick_evenly, title_of
 from sfao.reports.groups import RunGroup
@@ -24,13 +25,16 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
     joint = len(split) > MOST_PANELS
     pooled = {(row, "all layers"): own for row, own in found.items()} if joint else split
     shown = pick_evenly(list(pooled), MOST_PANELS)
-    figure, axes = panels(len(shown), columns=min(3, len(shown)), height=1.9, share_x=True)
+    figure, axes = panels(len(shown), columns=min(3, len(shown)), height=1.9, share_x=True, apart=True)
+    shown_panels = []
     for gate, ax in zip(shown, axes, strict=True):
         row, layer = gate
         _draw(ax, pooled[gate], method_colour(row))
+        shown_panels.append(Panel(ax, row, "" if joint else layer, marks=_mark(cosines(pooled[gate]))))
         ax.set_title(title_of(row, layer))
     signed = {own[0].run.options.get("cosine", "signed") for own in pooled.values()}
-    figure.supxlabel("largest cosine with a stored direction" if signed == {"signed"} else "largest |cosine|")
+    across = "largest cosine with a stored direction" if signed == {"signed"} else "largest |cosine|"
+    figure.supxlabel(across)
     figure.supylabel("share of steps")
     count = sum(len(own) for own in pooled.values())
     return Drawing(
@@ -47,6 +51,8 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
         + "; ".join(f"{row}, {layer}: {np.median(cosines(pooled[row, layer])):.2f}" for row, layer in shown)
         + ".",
         figure=figure,
+        panels=shown_panels,
+        axes=f"across: {across}; up: share of steps",
     )
 
 
@@ -67,11 +73,26 @@ def _by_layer(found: list[Look]) -> dict[str, list[Look]]:
     return layers
 
 
+def _find_edges(values: list[float]) -> NDArray[np.float64]:
+    """Return edges at multiples of the bin, so that panels can be read against each other."""
+    first, last = np.floor(min(values) / BIN), np.ceil(max(values) / BIN)
+    return np.arange(min(first, last - 1), last + 1) * BIN
+
+
+def _mark(values: list[float]) -> list[Mark]:
+    """Return the share of every bin that has any."""
+    edges = _find_edges(values)
+    shares = np.histogram(values, edges)[0] / len(values)
+    return [
+        Mark(low + BIN / 2, share / 2, f"{low:.2f} to {low + BIN:.2f}: {share:.1%} of steps", BIN, share)
+        for low, share in zip(edges.tolist(), shares.tolist(), strict=False)
+        if share
+    ]
+
+
 def _draw(ax: Axes, found: list[Look], colour: str) -> None:
     values = cosines(found)
-    # Edges at multiples of the bin, so that panels can be read against each other.
-    first, last = np.floor(min(values) / BIN), np.ceil(max(values) / BIN)
-    edges = np.arange(min(first, last - 1), last + 1) * BIN
+    edges = _find_edges(values)
     ax.hist(
         values,
         bins=edges.tolist(),

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import log10
 from statistics import fmean
 
 from matplotlib import rc_context
@@ -13,8 +15,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from sfao.experiment.statistics import spread
 from sfao.reports.comparison import Row
 from sfao.reports.comparison_columns import format_size
-from sfao.reports.figures.drawing import Drawing
-from sfao.reports.figures.labels import place_labels
+from sfao.reports.figures.drawing import Drawing, Mark, Panel
+from sfao.reports.figures.labels import Line, place_labels
 from sfao.reports.figures.style import (
     INK,
     MUTED,
@@ -28,8 +30,14 @@ from sfao.reports.figures.style import (
     shorten,
 )
 from sfao.reports.groups import RunGroup
+from sfao.reports.headline import stores_data
+from sfao.reports.runs import LoadedRun
 
 MOST_POINTS = 20
+#: Single runs are drawn where they are no more than this.
+MOST_DOTS = 120
+#: Points that an axis is wide, that a letter needs, and that are left between two numbers.
+AXIS_WIDTH, LETTER, BETWEEN = 190.0, 4.2, 6.0
 #: Points whose names have more letters in all get numbers, and a key that tells whose they are.
 MOST_LETTERS = 60
 KEY_COLUMNS = 3
@@ -42,7 +50,9 @@ class Point:
     accuracy: float
     cost_std: float
     accuracy_std: float
-    is_bound: bool
+    stores_data: bool
+    #: (seed, cost, accuracy) of every run that is done.
+    runs: tuple[tuple[int, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,24 +70,26 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     if len(rows) < 2:
         return None
     shown = pick_evenly(rows, MOST_POINTS)
-    memory = [_point(row, [float(run.record.memory_bytes) for run in group.done[row.method]]) for row in shown]
-    time = [_point(row, [run.record.seconds for run in group.done[row.method]]) for row in shown]
+    memory = [_point(row, group.done[row.method], lambda run: float(run.record.memory_bytes)) for row in shown]
+    time = [_point(row, group.done[row.method], lambda run: run.record.seconds) for row in shown]
     numbered = sum(len(row.method) for row in shown) > MOST_LETTERS
     labels = [str(place + 1) if numbered else shorten(row.method, 22) for place, row in enumerate(shown)]
-    figure, (left, right) = panels(2, columns=2, height=3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered)
+    height = 3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered
+    figure, (left, right) = panels(2, columns=2, height=height, apart=True)
     if numbered:
         _key(figure, shown, labels)
-    _draw(left, memory, BYTES, labels)
-    _draw(right, time, TIME, labels)
+    drawn = [_draw(left, memory, BYTES, labels), _draw(right, time, TIME, labels)]
     left.set(xlabel="bytes held", ylabel="average accuracy")
-    right.set(xlabel="time of a run")
-    fronts = [", ".join(point.row for point in pareto_front(points)) or "none" for points in (memory, time)]
+    right.set(xlabel="time of a run", ylabel="average accuracy")
+    fronts = [
+        ", ".join(shorten(point.row, 34) for point in pareto_front(points)) or "none" for points in (memory, time)
+    ]
     return Drawing(
         name=group.file_name("cost-accuracy"),
         title="What accuracy costs",
         caption=(
-            f"Mean and standard deviation over seeds. The line, a Pareto front, joins what nothing else beats in both: "
-            f"{fronts[0]} by bytes held for past tasks, {fronts[1]} by time of training and "
+            f"Mean and standard deviation over seeds{_dots(memory)}. The line, a Pareto front, joins what nothing else "
+            f"beats in both: {fronts[0]} by bytes held for past tasks, {fronts[1]} by time of training and "
             f"evaluation on the machine of the runs.{_bound(shown)}{and_more(len(rows) - len(shown), 'method')}"
         ),
         alt="; ".join(
@@ -86,56 +98,108 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
         )
         + ".",
         figure=figure,
+        panels=drawn,
+        tags={_gid(number): {"data-row": point.row} for number, point in enumerate(memory)}
+        | {
+            _gid(number, seed): {"data-row": point.row, "data-seed": str(seed)}
+            for number, point in enumerate(memory)
+            for seed, _, _ in point.runs
+        },
     )
 
 
+def _gid(number: int, seed: int | None = None) -> str:
+    """Return the id of what is drawn of a point, or of one run of it."""
+    return f"of-{number}" if seed is None else f"of-{number}-{seed}"
+
+
+def _has_dots(points: Sequence[Point]) -> bool:
+    counts = [len(point.runs) for point in points]
+    return max(counts) > 1 and sum(counts) <= MOST_DOTS
+
+
+def _dots(points: Sequence[Point]) -> str:
+    return "; dots are single runs" if _has_dots(points) else ""
+
+
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """Return the points from cheap to expensive, each more accurate than all that cost no more, without the bound."""
+    """Return the points that store no data from cheap to expensive, each better than all that cost no more."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
-        if not point.is_bound and (not front or point.accuracy > front[-1].accuracy):
+        if not point.stores_data and (not front or point.accuracy > front[-1].accuracy):
             front.append(point)
     return front
 
 
-def _point(row: Row, costs: list[float]) -> Point:
-    accuracy = row.accuracy
+def _point(row: Row, runs: Sequence[LoadedRun], measure: Callable[[LoadedRun], float]) -> Point:
+    accuracy, costs = row.accuracy, [measure(run) for run in runs]
     if accuracy is None:
         raise ValueError(f"`{row.method}` must have runs that are done, got none")
-    return Point(row.method, fmean(costs), accuracy.mean, spread(costs).std or 0.0, accuracy.std or 0.0, row.is_bound)
+    single = tuple((run.record.seed, measure(run), run.record.metrics["average_accuracy"]) for run in runs)
+    deviation = spread(costs).std or 0.0
+    return Point(
+        row.method, fmean(costs), accuracy.mean, deviation, accuracy.std or 0.0, stores_data(row.method), single
+    )
 
 
 def _bound(rows: Sequence[Row]) -> str:
-    return " Hollow: joint, which stores all data." if any(row.is_bound for row in rows) else ""
+    storing = [shorten(row.method, 34) for row in rows if stores_data(row.method)]
+    return f" Hollow, and not on the line: what stores data ({', '.join(storing)})." if storing else ""
 
 
 def _key(figure: Figure, rows: Sequence[Row], labels: Sequence[str]) -> None:
     handles = [
         Line2D([], [], color=method_colour(row.method), marker=method_marker(row.method), linestyle="none",
-               markersize=5, markerfacecolor="none" if row.is_bound else method_colour(row.method),
+               markersize=5, markerfacecolor="none" if stores_data(row.method) else method_colour(row.method),
                label=f"{label}  {shorten(row.method, 34)}")
         for label, row in zip(labels, rows, strict=True)
     ]  # fmt: skip
     figure.legend(handles=handles, loc="outside lower left", ncols=KEY_COLUMNS, frameon=False, fontsize=SMALL)
 
 
-def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str]) -> None:
-    positions = _cost_axis(ax, [point.cost for point in points], scale)
-    at = dict(zip([point.row for point in points], positions, strict=True))
+def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str]) -> Panel:
+    place = _cost_axis(ax, [point.cost for point in points], scale)
+    at = {point.row: place(point.cost) for point in points}
     front = pareto_front(points)
     if front:
         ax.plot(*zip(*_stairs(front, at), strict=True), color=MUTED, linewidth=1.0, zorder=1)
-    for point in points:
+    dots = [(number, run) for number, point in enumerate(points) for run in point.runs] if _has_dots(points) else []
+    for number, (seed, cost, accuracy) in dots:
+        colour = method_colour(points[number].row)
+        ax.plot(place(cost), accuracy, ".", color=colour, markersize=3, alpha=0.6, gid=_gid(number, seed), zorder=2)
+    bars: list[Line] = []
+    for number, point in enumerate(points):
         colour = method_colour(point.row)
-        ax.errorbar(
-            at[point.row], point.accuracy, yerr=point.accuracy_std, xerr=_clip_bar(point, at[point.row]),
+        across, up = _clip_bar(point, at[point.row]), point.accuracy_std
+        drawn = ax.errorbar(
+            at[point.row], point.accuracy, yerr=up, xerr=across,
             marker=method_marker(point.row), markersize=6, color=colour, elinewidth=0.9, linestyle="none",
-            markerfacecolor="none" if point.is_bound else colour, zorder=3,
+            markerfacecolor="none" if point.stores_data else colour, zorder=3,
         )  # fmt: skip
+        for artist in drawn.get_children():
+            artist.set_gid(_gid(number))
+        x, y = at[point.row], point.accuracy
+        bars += [((x - across, y), (x + across, y)), ((x, y - up), (x, y + up))]
     ax.margins(0.14)
     ax.grid(color=MUTED, alpha=0.2, linewidth=0.5)
     places = [(at[point.row], point.accuracy) for point in points]
-    place_labels(ax, places, labels, INK, avoid=_stairs(front, at))
+    gids = [_gid(number) for number in range(len(points))]
+    lines = [*pairwise(_stairs(front, at)), *bars, *(((place(c), a), (place(c), a)) for _, (_, c, a) in dots)]
+    place_labels(ax, places, labels, INK, avoid=lines, gids=gids)
+    marks = [_mark(point, at[point.row], scale) for point in points]
+    return Panel(ax, marks=marks + [_mark_run(points[number].row, run, place, scale) for number, run in dots])
+
+
+def _mark(point: Point, x: float, scale: Scale) -> Mark:
+    seeds = f" ± {point.accuracy_std:.3f} over {len(point.runs)} seeds" if len(point.runs) > 1 else ""
+    text = f"{point.row}: accuracy {point.accuracy:.3f}{seeds}, {scale.in_words(point.cost)}"
+    return Mark(x, point.accuracy, text, row=point.row)
+
+
+def _mark_run(row: str, run: tuple[int, float, float], place: Callable[[float], float], scale: Scale) -> Mark:
+    seed, cost, accuracy = run
+    text = f"{row}, seed {seed}: accuracy {accuracy:.3f}, {scale.in_words(cost)}"
+    return Mark(place(cost), accuracy, text, row=row, seed=seed)
 
 
 def _stairs(front: Sequence[Point], at: dict[str, float]) -> list[tuple[float, float]]:
@@ -153,8 +217,8 @@ def _clip_bar(point: Point, position: float) -> float:
     return min(point.cost_std, 0.9 * position) if point.cost else 0.0
 
 
-def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> list[float]:
-    """Place the costs on the axis: in proportion, or by their logarithm when they differ much.
+def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> Callable[[float], float]:
+    """Set up the axis, in proportion, or by logarithms when costs differ much; return where it has a cost.
 
     Zero has no logarithm, and gets a place of its own a decade before the smallest other cost.
     """
@@ -162,9 +226,9 @@ def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> list[float]:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.in_words(value)))
     if not positive or max(positive) <= 4 * min(costs):
         ax.locator_params(axis="x", nbins=4)
-        return costs
+        return float
     zero = min(positive) / 10
-    marks = _marks(scale, min(positive), max(positive))
+    marks = _marks(scale, min(positive), max(positive), len(positive) < len(costs))
     ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     if len(positive) < len(costs):
@@ -172,13 +236,26 @@ def _cost_axis(ax: Axes, costs: list[float], scale: Scale) -> list[float]:
         ax.axvline(zero * 2.2, color=MUTED, linewidth=0.6, linestyle=":")
     ax.xaxis.set_major_locator(FixedLocator(marks))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.in_words(0.0 if value == zero else value)))
-    return [cost or zero for cost in costs]
+    return lambda cost: cost or zero
 
 
-def _marks(scale: Scale, low: float, high: float) -> list[float]:
-    """The finest round numbers about what is shown that do not crowd the axis."""
-    near = [[mark for mark in marks if low / 2 <= mark <= high * 2] for marks in scale.marks]
-    return next((marks for marks in near if len(marks) <= 7), near[-1])
+def _marks(scale: Scale, low: float, high: float, has_zero: bool) -> list[float]:
+    """Return the finest round numbers about what is shown that do not run into each other."""
+    near = [[mark for mark in marks if low / 1.5 <= mark <= high * 1.5] for marks in scale.marks]
+    decade = AXIS_WIDTH / (1.28 * (log10(high / low) + has_zero) + 0.1)  # with the margins
+    spaced = [_keep_apart(marks, scale, decade) for marks in near]
+    whole = (marks for marks, kept in zip(near, spaced, strict=True) if marks == kept and len(marks) > 1)
+    return next(whole, spaced[0])
+
+
+def _keep_apart(marks: Sequence[float], scale: Scale, decade: float) -> list[float]:
+    """Return the numbers that fit side by side where a decade is so many points wide."""
+    kept: list[float] = []
+    for mark in marks:
+        letters = sum(len(scale.in_words(one)) for one in (*kept[-1:], mark))
+        if not kept or decade * log10(mark / kept[-1]) >= LETTER * letters / 2 + BETWEEN:
+            kept.append(mark)
+    return kept
 
 
 def _seconds(count: float) -> str:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.drawing import Drawing, Mark, Panel
 from sfao.reports.figures.gate_looks import gated_rows, layers_of
 from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, panels, pick_evenly, title_of
 from sfao.reports.groups import RunGroup
@@ -28,10 +28,14 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
     if not gates:
         return None
     shown = pick_evenly(gates, MOST_PANELS)
-    figure, axes = panels(len(shown), columns=min(3, len(shown)), height=1.55 + 0.4 * (len(shown) <= 3), share_x=True)
+    figure, axes = panels(
+        len(shown), columns=min(3, len(shown)), height=1.55 + 0.4 * (len(shown) <= 3), share_x=True, apart=True
+    )
+    shown_panels = []
     for (row, layer, runs), ax in zip(shown, axes, strict=True):
         steps, counts = count_decisions(runs, layer)
         _draw(ax, steps, counts)
+        shown_panels.append(Panel(ax, row, layer, marks=_mark(steps, counts)))
         _mark_tasks(ax, runs[0])
         ax.set_title(title_of(row, layer))
     patches = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
@@ -48,6 +52,8 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
         ),
         alt="Over the whole run: " + "; ".join(_describe(*gate) for gate in shown) + ".",
         figure=figure,
+        panels=shown_panels,
+        axes="across: step; up: share of steps",
     )
 
 
@@ -75,6 +81,15 @@ def _draw(ax: Axes, steps: NDArray[np.int64], counts: NDArray[np.float64]) -> No
         ax.stairs(edges[:, number + 1], steps, baseline=edges[:, number], fill=True, color=colour, linewidth=0)
     ax.set(xlim=(0, steps[-1]), ylim=(0, 1), yticks=(0, 0.5, 1))
     ax.locator_params(axis="x", nbins=5)
+
+
+def _mark(steps: NDArray[np.int64], counts: NDArray[np.float64]) -> list[Mark]:
+    """Return the shares of every stretch."""
+    marks = []
+    for start, end, own in zip(steps.tolist(), steps[1:].tolist(), counts.tolist(), strict=False):
+        shares = (f"{name} {count / max(sum(own), 1):.0%}" for name, count in zip(DECISIONS, own, strict=True) if count)
+        marks.append(Mark((start + end) / 2, 0.5, f"steps {start + 1} to {end}: {', '.join(shares)}", end - start, 1))
+    return marks
 
 
 def _mark_tasks(ax: Axes, run: LoadedRun) -> None:

@@ -7,7 +7,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.accuracy_matrices import tell_accuracy
+from sfao.reports.figures.drawing import Drawing, Mark, Panel
 from sfao.reports.figures.style import (
     MUTED,
     SMALL,
@@ -38,7 +39,7 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
         return None
     tasks = len(next(iter(rows.values()))[0].record.accuracy_matrix)
     shown = pick_evenly(list(rows), most_panels(tasks))
-    figure, axes = panels(len(shown), columns=columns_for(len(shown), tasks), height=1.9, share_x=True)
+    figure, axes = panels(len(shown), columns=columns_for(len(shown), tasks), height=1.9, share_x=True, apart=True)
     lowest = min(float(np.nanmin(accuracies(rows[row]))) for row in shown)
     bottom, top = max(lowest - 0.05, -0.02), 1.03
     for row, ax in zip(shown, axes, strict=True):
@@ -62,7 +63,18 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
         + "; ".join(f"{row} {spread.mean:.3f}" for row in shown if (spread := numbers[row].forgetting))
         + ".",
         figure=figure,
+        panels=[Panel(ax, row, marks=_mark(accuracies(rows[row]))) for row, ax in zip(shown, axes, strict=True)],
+        axes="across: after task; up: accuracy",
     )
+
+
+def _mark(found: NDArray[np.float64]) -> list[Mark]:
+    means, stds = found.mean(axis=0), found.std(axis=0, ddof=1) if len(found) > 1 else None
+    return [
+        Mark(after + 1, mean, tell_accuracy(task, after, mean, None if stds is None else stds[after, task]))
+        for (after, task), mean in np.ndenumerate(means)
+        if task <= after
+    ]
 
 
 def accuracies(runs: list[LoadedRun]) -> NDArray[np.float64]:

@@ -7,7 +7,9 @@ from xml.etree import ElementTree
 
 import matplotlib
 
+from sfao.outside_text.plain import plain
 from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.letters import quiet_about_letters
 from sfao.reports.figures.style import INK, MUTED, make_legible
 
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -27,28 +29,43 @@ def as_svg(drawing: Drawing) -> str:
 
     Styles are written as attributes, which a page with a strict Content-Security-Policy may hold.
     """
+    root = make_tree(drawing)
+    title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
+    title.text = make_legible(drawing.alt)
+    root.insert(0, title)
+    root.attrib = {**make_frame(root.attrib["viewBox"]), "role": "img", "aria-labelledby": f"{drawing.name}-title"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def make_tree(drawing: Drawing) -> ElementTree.Element:
+    """Return the picture as matplotlib draws it, with ids of its own, styles as attributes and without namespaces."""
     root = ElementTree.fromstring(_save(drawing, "svg"))
     _drop(root, {f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"})
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
-        element.attrib = _attributes(element.attrib, drawing.name)
+        tag = drawing.tags.get(element.attrib.get("id", ""))
+        if tag is not None:
+            del element.attrib["id"]
+        element.attrib = {
+            **_attributes(element.attrib, drawing.name),
+            **{name: plain(value) for name, value in (tag or {}).items()},
+        }
         if element.text and not element.text.strip():
             element.text = None
         element.tail = None
-    title = ElementTree.Element("title", {"id": f"{drawing.name}-title"})
-    title.text = make_legible(drawing.alt)
-    root.insert(0, title)
-    root.attrib = {
+    return root
+
+
+def make_frame(box: str) -> dict[str, str]:
+    """Return the attributes of an `<svg>` element that shows this box."""
+    return {
         "xmlns": _SVG,
-        "viewBox": root.attrib["viewBox"],
+        "viewBox": box,
         "width": "100%",
-        "role": "img",
-        "aria-labelledby": f"{drawing.name}-title",
         # What matplotlib leaves out because it is the default is ink.
         "fill": "currentColor",
         "stroke-linejoin": "round",
     }
-    return ElementTree.tostring(root, encoding="unicode")
 
 
 def as_picture(drawing: Drawing) -> str:
@@ -68,7 +85,7 @@ def _save(drawing: Drawing, form: str) -> bytes:
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "Title": drawing.title}}
     # Type 42 fonts keep the text of a PDF searchable; some publishers refuse the default, type 3.
     fixed: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": drawing.name, "pdf.fonttype": 42}
-    with matplotlib.rc_context(fixed):
+    with matplotlib.rc_context(fixed), quiet_about_letters():
         drawing.figure.savefig(file, format=form, metadata=dates[form], transparent=True)
     return file.getvalue()
 

@@ -1,7 +1,6 @@
 """Labels beside points, where they cover neither points nor one another."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +12,8 @@ from sfao.reports.figures.style import MUTED, SMALL
 
 #: (dx, dy) in points and how the text hangs there.
 Spot = tuple[float, float, str, str]
+#: The two ends of a line that runs along the axes.
+Line = tuple[tuple[float, float], tuple[float, float]]
 
 
 def _around(distance: float) -> list[Spot]:
@@ -43,11 +44,12 @@ def place_labels(
     points: Sequence[tuple[float, float]],
     texts: Sequence[str],
     colour: str,
-    avoid: Sequence[tuple[float, float]] = (),
+    avoid: Sequence[Line] = (),
+    gids: Sequence[str | None] = (),
 ) -> None:
-    """Give each point the first spot that is free, or the one that covers least of points, labels and a line.
+    """Give each point the first spot that is free, or the one that covers least of points, labels and lines.
 
-    `avoid` are the corners of that line.
+    `avoid` are those lines, `gids` the ids of the labels in a picture.
     """
     figure = ax.get_figure(root=True)
     if figure is None:
@@ -57,9 +59,9 @@ def place_labels(
     centres = ax.transData.transform(points)
     half = _SIZE_OF_A_POINT * scale / 2
     taken = [Bbox([centre - half, centre + half]) for centre in centres]
-    taken += _along(ax.transData.transform(avoid)) if len(avoid) > 1 else []
+    taken += [_surround(ax.transData.transform(line)) for line in avoid]
     inside = ax.get_window_extent()
-    for point, text in zip(points, texts, strict=True):
+    for number, (point, text) in enumerate(zip(points, texts, strict=True)):
         trial = _label(ax, text, point, colour, _SPOTS[0])
         best: tuple[float, Spot, Bbox] | None = None
         for spot in _SPOTS:
@@ -72,7 +74,7 @@ def place_labels(
                 break
         trial.remove()
         if best is not None:
-            _label(ax, text, point, colour, best[1])
+            _label(ax, text, point, colour, best[1]).set_gid(gids[number] if gids else None)
             taken.append(best[2])
 
 
@@ -94,9 +96,9 @@ def _label(ax: Axes, text: str, point: tuple[float, float], colour: str, spot: S
     return label
 
 
-def _along(corners: NDArray[np.float64]) -> list[Bbox]:
-    """Return the boxes of the pieces of a line that runs along the axes."""
-    return [Bbox([np.minimum(start, end) - 1, np.maximum(start, end) + 1]) for start, end in pairwise(corners)]
+def _surround(ends: NDArray[np.float64]) -> Bbox:
+    """Return the box about a line, which keeps labels off it."""
+    return Bbox([ends.min(axis=0) - 1, ends.max(axis=0) + 1])
 
 
 def _hang(label: Annotation, spot: Spot) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from unicodedata import east_asian_width
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -82,9 +83,12 @@ def method_marker(row: str) -> str:
 
 
 def panels(
-    count: int, *, columns: int, height: float, share_x: bool = False, share_y: bool = True
+    count: int, *, columns: int, height: float, share_x: bool = False, share_y: bool = True, apart: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` axes in rows of at most `columns`, each `height` inches high."""
+    """Return a figure of `count` axes in rows of at most `columns`, each `height` inches high.
+
+    With `apart`, every one has the numbers of its axes, as a page may show it alone.
+    """
     columns = min(columns, count)
     rows = -(-count // columns)
     # Some room at the edges: a page may write in a wider font than the one measured with.
@@ -95,7 +99,9 @@ def panels(
     for extra in axes[count:]:
         extra.remove()
     for number, each in enumerate(axes[:count]):
-        each.tick_params(labelbottom=number + columns >= count)
+        each.tick_params(labelbottom=apart or number + columns >= count)
+        if apart:
+            each.tick_params(labelleft=True)
     return figure, axes[:count]
 
 
@@ -128,6 +134,13 @@ def title_of(row: str, layer: str) -> str:
     return line if len(line) <= 32 else f"{shorten(row, 32)}\n{shorten(layer, 32)}"
 
 
+def ink_on(colour: tuple[float, ...]) -> str:
+    """Return the ink with the higher contrast on a colour, by the rules for pages (WCAG)."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
+    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return ON_DARK if 1.05 / (light + 0.05) > (light + 0.05) / 0.0552 else ON_LIGHT
+
+
 def make_legible(text: str) -> str:
     """Replace what neither a font nor XML has: folders, and records that were edited, may hold any name."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
@@ -136,4 +149,18 @@ def make_legible(text: str) -> str:
 def shorten(text: str, most: int = 26) -> str:
     """Return the start and the end of a name: both tell rows apart, which are named by their settings."""
     text = make_legible(text.replace("options.", "").replace("\n", " "))
-    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"
+    if _measure(text) <= most:
+        return text
+    start, end = _cut(text, most // 2 - 1), _cut(text[::-1], most // 2)[::-1]
+    return f"{start}…{end}"
+
+
+def _measure(text: str) -> int:
+    """Return the width in letters: those of East Asia, and emoji, take the room of two."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return as much of the start as has room."""
+    end = next((end for end in range(len(text)) if _measure(text[: end + 1]) > most), len(text))
+    return text[:end]

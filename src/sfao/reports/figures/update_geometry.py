@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.patches import Arc
 
-from sfao.reports.figures.drawing import Drawing
+from sfao.reports.figures.drawing import Drawing, Panel
 from sfao.reports.figures.gate_looks import Look, collect_looks, gated_rows
 from sfao.reports.figures.style import INK, MUTED, SMALL, STYLE, WIDTH, method_colour, panels
 from sfao.reports.groups import RunGroup
@@ -55,6 +55,7 @@ def _draw_step(group: RunGroup, row: str, look: Look, count: int) -> Drawing:
         ),
         alt=f"Arrows in a plane: {numbers}.",
         figure=figure,
+        panels=[Panel(ax, row, look.layer, look.run.record.seed)],
     )
 
 

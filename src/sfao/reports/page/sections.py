@@ -12,18 +12,35 @@ from sfao.experiment.record import Record, describe_rollback
 from sfao.gating.decision import Decision
 from sfao.reports.comparison import Group, Row
 from sfao.reports.comparison_notes import list_runs, write_reading_notes
+from sfao.reports.figures import Drawing
+from sfao.reports.figures.pieces import Piece, cut
 from sfao.reports.groups import RunGroup
-from sfao.reports.page.settings import Differences, collect_settings, describe_seeds, find_differences
+from sfao.reports.headline import Finding
+from sfao.reports.page.settings import Settings, collect_settings, describe_seeds, describe_settings
 from sfao.reports.page.tables import make_result_table, make_runs_table
 from sfao.reports.runs import LoadedRun
 from sfao.tables import Table
 
 
 @dataclass(frozen=True)
+class Panel:
+    """A panel of a picture: the attributes of its frame, by which it is filtered and tells its values, and itself."""
+
+    attributes: dict[str, str]
+    svg: Markup
+
+
+@dataclass(frozen=True)
 class Picture:
+    anchor: str
     title: str
     caption: str
-    svg: Markup
+    alt: str
+    axes: str
+    shared: Markup
+    key: Markup
+    panels: list[Panel]
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -31,6 +48,8 @@ class RunDetails:
     """One run, with all that is known of its making."""
 
     name: str
+    row: str
+    seed: int
     summary: str
     troubled: bool
     facts: list[tuple[str, str]]
@@ -43,9 +62,9 @@ class RunDetails:
 class Section:
     anchor: str
     title: str
+    finding: Finding
     #: A sentence where the numbers are not of the whole data set.
     caveat: str
-    lead: str
     facts: list[tuple[str, str]]
     results: Table[Row]
     notes: list[str]
@@ -54,45 +73,97 @@ class Section:
     troubles: list[tuple[str, str, str]]
     pictures: Sequence[Picture]
     runs: Table[LoadedRun]
-    differences: Differences
+    settings: Settings
     details: list[RunDetails]
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """(anchor, title) of its parts, in the order of the page."""
+        found = [("results", "Results")]
+        found += [("warnings", "Warnings")] if self.troubles or self.warnings else []
+        found += [("figures", "Figures")] if len(self.pictures) > 1 else []
+        found += [("runs", "Runs"), ("settings", "Settings"), ("about", "About")]
+        return [(f"{self.anchor}-{name}", title) for name, title in found]
 
 
 @dataclass(frozen=True)
 class Opening:
+    #: Of the window.
     title: str
-    lead: str
+    headline: str
+    details: list[str]
     version: str
+    #: {what readers filter by: its values}, of what has more than one.
+    choices: dict[str, list[str]]
 
 
 def make_opening(runs: Sequence[LoadedRun], sections: Sequence[Section]) -> Opening:
+    """Return the finding of the one group, or what the groups are where there are several."""
     benchmarks = join_names(dict.fromkeys(run.record.benchmark for run in runs))
-    lead = f"{format_count(len(runs), 'run')} of {format_count(len({run.record.method for run in runs}), 'method')}."
-    if len(sections) > 1:
-        lead += (
-            f" They fall into {len(sections)} groups that differ in benchmark, scenario or data: nothing is averaged or"
-            " ranked across groups, and nothing should be."
+    if len(sections) == 1:
+        headline, details = sections[0].finding.headline, sections[0].finding.details
+    else:
+        headline = benchmarks
+        counts = (
+            f"{format_count(len(runs), 'run')} of {format_count(len({run.record.method for run in runs}), 'method')}"
         )
-    return Opening(benchmarks, lead, __version__)
+        details = [
+            f"{counts}, in {len(sections)} groups that differ in benchmark, scenario or data: nothing is averaged or "
+            "ranked across groups, and nothing should be."
+        ]
+    return Opening(benchmarks, headline, details, __version__, _list_choices(sections))
 
 
-def make_section(group: RunGroup, anchor: str, pictures: Sequence[Picture]) -> Section:
-    differing = find_differences(group.runs)
+def _list_choices(sections: Sequence[Section]) -> dict[str, list[str]]:
+    details = [run for section in sections for run in section.details]
+    frames = [panel.attributes for section in sections for picture in section.pictures for panel in picture.panels]
+    found = {
+        "row": dict.fromkeys(row.method for section in sections for row in section.results.rows),
+        "layer": dict.fromkeys(frame["data-layer"] for frame in frames if "data-layer" in frame),
+        "seed": dict.fromkeys(str(seed) for seed in sorted({run.seed for run in details})),
+    }
+    return {name: list(values) for name, values in found.items() if len(values) > 1}
+
+
+def make_section(group: RunGroup, finding: Finding, anchor: str, pictures: Sequence[Picture]) -> Section:
+    settings = describe_settings(group.runs)
     return Section(
         anchor=anchor,
         title=group.group.title,
+        finding=finding,
         caveat=group.group.caveat,
-        lead=_lead(group),
-        facts=_facts(group.runs),
+        facts=_facts(group),
         results=make_result_table(group.group),
         notes=write_reading_notes(group.group),
         warnings=_warnings(group.group),
         troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
         pictures=pictures,
-        runs=make_runs_table(group.group, group.runs),
-        differences=differing,
-        details=[_details(run, differing) for run in group.runs],
+        runs=make_runs_table(group),
+        settings=settings,
+        details=[_details(run, group.row_of[run.name], settings) for run in group.runs],
     )
+
+
+def make_picture(drawing: Drawing) -> Picture:
+    pieces = cut(drawing)
+    return Picture(
+        anchor=f"figure-{drawing.name}",
+        title=drawing.title,
+        caption=drawing.caption,
+        alt=drawing.alt,
+        axes=drawing.axes,
+        shared=Markup(pieces.shared),
+        key=Markup(pieces.key),
+        panels=[_panel(piece) for piece in pieces.panels],
+        columns=pieces.columns,
+    )
+
+
+def _panel(piece: Piece) -> Panel:
+    seed = "" if piece.seed is None else str(piece.seed)
+    marks = "" if piece.marks == "[]" else piece.marks
+    names = {"data-row": piece.row, "data-layer": piece.layer, "data-seed": seed, "data-marks": marks}
+    return Panel({name: value for name, value in names.items() if value}, Markup(piece.svg))
 
 
 def _warnings(group: Group) -> list[tuple[str, str]]:
@@ -100,22 +171,13 @@ def _warnings(group: Group) -> list[tuple[str, str]]:
     return uneven + [(list_runs(warned), warned.text) for warned in group.warnings]
 
 
-def _lead(group: RunGroup) -> str:
-    methods = join_names(row.method for row in group.group.rows)
-    counts = {row.asked for row in group.group.rows}
-    if len(counts) == 1:
-        seeds = format_count(counts.pop(), "seed") + (" each" if len(group.group.rows) > 1 else "")
-    else:
-        seeds = f"{min(counts)} to {format_count(max(counts), 'seed')} each"
-    return f"{methods}; {seeds}."
-
-
-def _facts(runs: Sequence[LoadedRun]) -> list[tuple[str, str]]:
-    first = runs[0].record
+def _facts(group: RunGroup) -> list[tuple[str, str]]:
+    runs, first = group.runs, group.runs[0].record
     found = [
         ("Benchmark", f"{first.benchmark}, {first.scenario} scenario{_tasks(runs)}"),
         ("Data", _data(first)),
         ("Model", join_names(dict.fromkeys(_model(run.record) for run in runs))),
+        ("Methods", join_names(dict.fromkeys(run.record.method for run in runs))),
         ("Seeds", describe_seeds({run.record.seed for run in runs})),
         ("Runs", _endings(runs)),
         ("Ended", _period(runs)),
@@ -172,7 +234,7 @@ def _describe_end(record: Record) -> str:
     return f"{date}{record.status}" + f": {record.error}" * bool(record.error)
 
 
-def _details(run: LoadedRun, differing: Differences) -> RunDetails:
+def _details(run: LoadedRun, row: str, settings: Settings) -> RunDetails:
     record = run.record
     facts = [
         ("Ended", _describe_end(record)),
@@ -186,10 +248,12 @@ def _details(run: LoadedRun, differing: Differences) -> RunDetails:
     accuracy = record.metrics.get("average_accuracy")
     return RunDetails(
         name=run.name,
+        row=row,
+        seed=record.seed,
         summary=record.status if accuracy is None else f"accuracy {accuracy:.4f}",
         troubled=record.status != "done",
         facts=[(name, value) for name, value in facts if value],
-        own={name: value for name, value in collect_settings(run).items() if name in differing.rows},
+        own={name: value for name, value in collect_settings(run).items() if name in settings.differing},
         config=yaml.safe_dump(record.config, sort_keys=False, allow_unicode=True),
     )
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from sfao.reports.comparison import flatten_settings
 from sfao.reports.runs import LoadedRun
 
+#: Variants that a table has side by side.
+MOST_COLUMNS = 6
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -22,14 +25,26 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Differences:
-    """{setting: its value for each variant, None where it has none}, of the settings that vary."""
+class Settings:
+    """The settings of a group of runs."""
 
     variants: list[Variant]
-    rows: dict[str, list[str | None]]
+    #: {setting: its value for each variant, None where it has none}, of the settings that vary.
+    differing: dict[str, list[str | None]]
+    #: {setting: the value that all runs have}
+    shared: dict[str, str]
+
+    @property
+    def is_narrow(self) -> bool:
+        """Tell whether a table of one column per variant fits a sheet of paper."""
+        return len(self.variants) <= MOST_COLUMNS
+
+    def list_own(self, number: int) -> dict[str, str]:
+        """Return the differing settings that a variant has, the variant given by its number."""
+        return {name: value for name, values in self.differing.items() if (value := values[number]) is not None}
 
 
-def find_differences(runs: Sequence[LoadedRun]) -> Differences:
+def describe_settings(runs: Sequence[LoadedRun]) -> Settings:
     variants: dict[tuple[tuple[str, str], ...], Variant] = {}
     for run in runs:
         values = collect_settings(run)
@@ -38,7 +53,8 @@ def find_differences(runs: Sequence[LoadedRun]) -> Differences:
     found = list(variants.values())
     names = dict.fromkeys(name for variant in found for name in variant.values if name != "method")
     rows = {name: [variant.values.get(name) for variant in found] for name in names}
-    return Differences(found, {name: values for name, values in rows.items() if len(set(values)) > 1})
+    differing = {name: values for name, values in rows.items() if len(set(values)) > 1}
+    return Settings(found, differing, {name: values[0] or "" for name, values in rows.items() if name not in differing})
 
 
 def collect_settings(run: LoadedRun) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """The tables of the page: one row per method, and one row per run."""
 
-from collections.abc import Sequence
 from math import isfinite
 
 from sfao.reports.comparison import Group, Row
 from sfao.reports.comparison_columns import drop_needless, format_size, page_columns
+from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
 from sfao.tables import Column, Table
 
@@ -22,14 +22,25 @@ METRICS = {
 def make_result_table(group: Group) -> Table[Row]:
     """Return the table of one row per method, with the best of the ranked columns marked."""
     columns = drop_needless(page_columns(group), group)
-    return Table(f"Results by method: {group.title}", columns, group.rows, is_apart=lambda row: row.is_bound)
+    return Table(
+        f"Results by method: {group.title}",
+        columns,
+        group.rows,
+        is_apart=lambda row: row.is_bound,
+        traits=lambda row: {"row": row.method},
+    )
 
 
-def make_runs_table(group: Group, runs: Sequence[LoadedRun]) -> Table[LoadedRun]:
+def make_runs_table(group: RunGroup) -> Table[LoadedRun]:
     """Return the table of one row per run."""
-    guarded = any(run.record.config.get("guard") for run in runs)
+    guarded = any(run.record.config.get("guard") for run in group.runs)
     columns = [column for column in RUN_COLUMNS if column is not ROLLBACKS or guarded]
-    return Table(f"Every run: {group.title}", columns, runs)
+    return Table(
+        f"Every run: {group.group.title}",
+        columns,
+        group.runs,
+        traits=lambda run: {"row": group.row_of[run.name], "seed": str(run.record.seed)},
+    )
 
 
 def _metric_column(name: str, title: str) -> Column[LoadedRun]:

@@ -12,13 +12,16 @@ from markupsafe import Markup
 
 from sfao.experiment.files import write_atomically
 from sfao.outside_text.plain import plain
-from sfao.reports.figures import Drawing, as_svg
+from sfao.reports.figures import Drawing
 from sfao.reports.groups import group_runs
-from sfao.reports.page.sections import Picture, make_opening, make_section
+from sfao.reports.headline import find_findings
+from sfao.reports.page.sections import make_opening, make_picture, make_section
 from sfao.reports.runs import LoadedRun
 from sfao.tables.html import render_html
 
 PAGE = "report.html"
+#: One concern each, in one script on the page.
+SCRIPTS = ("theme.js", "sorting.js", "scrolling.js", "contents.js", "filter.js", "values.js", "download.js")
 
 
 def write_page(
@@ -42,10 +45,12 @@ def render_page(
 ) -> str:
     """Return the page, the same for the same runs to the letter."""
     sections = [
-        make_section(group, f"group-{number}", [_picture(drawing) for drawing in drawings])
-        for number, (group, drawings) in enumerate(zip(group_runs(runs), drawings_by_group, strict=True), start=1)
+        make_section(group, finding, f"group-{number}", [make_picture(drawing) for drawing in drawings])
+        for number, (group, finding, drawings) in enumerate(
+            zip(group_runs(runs), find_findings(run.record for run in runs), drawings_by_group, strict=True), start=1
+        )
     ]
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = _asset("report.css"), "".join(map(_asset, SCRIPTS))
     return (
         _environment()
         .get_template("report.html.jinja")
@@ -59,10 +64,6 @@ def render_page(
             script=Markup(script),
         )
     )
-
-
-def _picture(drawing: Drawing) -> Picture:
-    return Picture(drawing.title, drawing.caption, Markup(as_svg(drawing)))
 
 
 def _policy(style: str, script: str) -> str:
