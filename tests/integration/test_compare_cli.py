@@ -215,7 +215,7 @@ def test_the_demo_ends_in_the_finding_the_table_and_the_report_and_skips_what_is
         lines = result.stdout.splitlines()
         assert lines[0].startswith("sgd reaches an accuracy of ")
         assert any(line.startswith("gem *") for line in lines)
-        assert "* gem: stores data, counted as held; bounds, never the best." in lines
+        assert "* stores data, counted as held: gem; bounds, never the best." in lines
         assert lines[-1] == str(page)
         assert "gem (stores data)" in page.read_text()
     assert opened == [page]

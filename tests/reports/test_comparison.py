@@ -213,7 +213,7 @@ def test_methods_that_store_data_are_marked_and_never_the_best_or_the_baseline(m
     assert (group.rows[-1].stores_data, group.rows[-1].is_bound) == (True, True)
     shown = text([*bound, *without], width=100).splitlines()
     assert next(line for line in shown if line.startswith(f"{method} *")).split()[2] == "3"
-    assert f"* {method}: stores data, counted as held; bounds, never the best." in shown
+    assert f"* stores data, counted as held: {method}; bounds, never the best." in shown
     row = rows_in_markdown([*bound, *without])[method]
     assert row.startswith(f"| *{method} (stores data)* |")
     assert "7.0 kB" in row

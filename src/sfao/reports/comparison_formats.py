@@ -60,7 +60,7 @@ def _numbers(group: Group) -> list[Column[Row]]:
 
 def _mark_notes(notes: Sequence[str]) -> list[str]:
     """Return the notes with the mark of methods that store data before the one that explains it."""
-    return [f"{MARK} {note}" if f": {STORES_DATA}" in note else note for note in notes]
+    return [f"{MARK} {note}" if note.startswith(STORES_DATA) else note for note in notes]
 
 
 def _table(group: Group, columns: Sequence[Column[Row]], title: str | None = None) -> Table[Row]:

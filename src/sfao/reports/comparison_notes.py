@@ -42,8 +42,8 @@ def _note_stored_data(group: Group) -> list[str]:
     if not storing:
         return []
     bounds = [row.method for row in group.rows if row.is_bound]
-    said = f"{', '.join(storing)}: {STORES_DATA}"
-    return [f"{said}, counted as held{'; bounds, never the best' if bounds == storing else ''}."]
+    unranked = "; bounds, never the best" if bounds == storing else ""
+    return [f"{STORES_DATA}, counted as held: {', '.join(storing)}{unranked}."]
 
 
 def _note_stacks(group: Group) -> list[str]:
