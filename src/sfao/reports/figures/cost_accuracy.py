@@ -106,7 +106,7 @@ def _point(row: Row, costs: list[float]) -> Point:
 
 
 def _bound(rows: Sequence[Row]) -> str:
-    return " Hollow: stores data." if any(row.is_bound for row in rows) else ""
+    return " Hollow: joint, which stores all data." if any(row.is_bound for row in rows) else ""
 
 
 def _key(figure: Figure, rows: Sequence[Row], labels: Sequence[str]) -> None:
