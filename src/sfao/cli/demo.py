@@ -53,10 +53,11 @@ def demo(
 
 
 def list_methods() -> tuple[str, ...]:
-    """Return every method of ours that stores no data, and the bounds."""
+    """Return every method of ours that stores no data and need not be told the task, and the bounds."""
     from sfao.methods import METHODS
 
-    return (*(name for name, method in METHODS.items() if not method.stores_data), *BOUNDS)
+    rivals = [name for name, method in METHODS.items() if not (method.stores_data or method.needs_task)]
+    return (*rivals, *BOUNDS)
 
 
 def show_demo(jobs: "list[Job]", out: Path, *, opening: bool, quiet: bool, as_json: bool, debug: bool) -> None:
