@@ -18,7 +18,7 @@ from sfao.reports.comparison import Comparison, compare_records
 from sfao.reports.comparison_formats import print_comparison
 from sfao.reports.figures import as_picture
 from sfao.reports.figures.learnt_and_kept import learnt_and_kept
-from sfao.reports.headline import describe_finding
+from sfao.reports.headline import find_findings
 from sfao.reproduction.archive import read_lines, read_runs, write_lines
 
 DOCS = Path(__file__).parent
@@ -38,7 +38,8 @@ def read_demo(file: Path = RECORDS) -> list[Record]:
 def print_demo(records: list[Record], compared: Comparison) -> str:
     """Return what the demo prints of these records on a terminal: the finding, and the table."""
     screen = Screen(file=StringIO(), width=WIDTH)
-    screen.print(describe_finding(records))
+    for found in find_findings(records):
+        screen.print(found.headline)
     screen.print()
     print_comparison(compared, screen)
     return "".join(f"    {line}".rstrip() + "\n" for line in screen.file.getvalue().splitlines())

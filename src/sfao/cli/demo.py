@@ -63,20 +63,21 @@ def list_methods() -> tuple[str, ...]:
 def show_demo(jobs: "list[Job]", out: Path, *, opening: bool, quiet: bool, as_json: bool, debug: bool) -> None:
     """Do the runs in view of the user; write and print the finding, the table and the path of the report."""
     from sfao.reports.comparison import compare_records
-    from sfao.reports.headline import describe_finding
+    from sfao.reports.headline import describe_finding, find_findings
 
     shown = not (quiet or as_json)
     records = run_in_view(jobs, shown=shown, debug=debug, resume=True)
     compared = compare_records(records)
-    finding = describe_finding(records)
     with progress() as tell:
         (page, *_), _ = write_report([job.folder for job in jobs], out / "report", tell)
+    finding = describe_finding(records)
     summary = write_results(compared, jobs, records, out, finding=finding, report=str(page))
     if as_json:
         say_json(summary)
     if shown:
         screen = console()
-        screen.print(finding, style="bold")
+        for found in find_findings(records):
+            screen.print(found.headline, style="bold")
         screen.print()
         print_table(compared, records, screen)
         screen.print()
