@@ -1,5 +1,6 @@
 """sfao demo: a comparison with everything chosen, on data that comes with the package, and its report."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,10 +69,9 @@ def show_demo(jobs: "list[Job]", out: Path, *, opening: bool, quiet: bool, as_js
     shown = not (quiet or as_json)
     records = run_in_view(jobs, shown=shown, debug=debug, resume=True)
     compared = compare_records(records)
-    with progress() as tell:
-        (page, *_), _ = write_report([job.folder for job in jobs], out / "report", tell)
-    finding = describe_finding(records)
-    summary = write_results(compared, jobs, records, out, finding=finding, report=str(page))
+    page = report_runs(jobs, out / "report", shown=shown)
+    finding, path = describe_finding(records), str(page) if page else ""
+    summary = write_results(compared, jobs, records, out, finding=finding, report=path)
     if as_json:
         say_json(summary)
     if shown:
@@ -80,8 +80,21 @@ def show_demo(jobs: "list[Job]", out: Path, *, opening: bool, quiet: bool, as_js
             screen.print(found.headline, style="bold")
         screen.print()
         print_table(compared, records, screen)
-        screen.print()
-        screen.print(str(page), soft_wrap=True)
-        if opening:
+        if page:
+            screen.print()
+            screen.print(path, soft_wrap=True)
+        if page and opening:
             show_page(page)
     check_ended_well(records)
+
+
+def report_runs(jobs: "list[Job]", out: Path, *, shown: bool) -> Path | None:
+    """Write the report of the runs that left a record, and return its page; None where no run could leave one."""
+    from sfao.experiment.record import RECORD
+
+    folders = [job.folder for job in jobs if (job.folder / RECORD).exists()]
+    if not folders:
+        return None
+    with progress() if shown else nullcontext(lambda doing: None) as tell:
+        (page, *_), _ = write_report(folders, out, tell)
+    return page
