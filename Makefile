@@ -13,8 +13,8 @@ COMPANY_REQUIREMENTS := $(wildcard tests/company/requirements*.txt)
 SUPPLY := .venv-supply
 SUPPLY_INSTALLED := $(SUPPLY)/.installed
 
-.PHONY: demo test test-company soak lint types tests docs bench reproduction tutorial architecture reliability lock \
-  sbom audit clean
+.PHONY: demo test test-company soak lint types tests docs bench readme reproduction tutorial architecture reliability \
+  lock sbom audit clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -55,6 +55,11 @@ docs: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/sfao bench
+
+# What the README shows of the demo, from the records of one: `.venv/bin/python docs/make_demo.py --collect runs/demo`
+# takes those of a new one.
+readme: $(INSTALLED)
+	$(BIN)/python docs/make_demo.py
 
 # The results page, from the records beside it.
 reproduction: $(INSTALLED)

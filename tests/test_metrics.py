@@ -67,6 +67,12 @@ def test_a_model_that_never_changes_forgets_and_transfers_nothing(matrix):
     assert metrics.forward_transfer(frozen, matrix[0]) == 0
 
 
+@given(matrices())
+def test_accuracy_when_learnt_and_what_changed_since_make_the_accuracy_in_the_end(matrix):
+    changed = metrics.backward_transfer(matrix) * (len(matrix) - 1) / len(matrix)
+    assert metrics.accuracy_when_learnt(matrix) + changed == pytest.approx(metrics.average_accuracy(matrix), abs=1e-12)
+
+
 @given(matrices(), st.data())
 def test_every_metric_of_the_summary_is_bounded(matrix, data):
     initial = data.draw(st.lists(accuracies, min_size=len(matrix), max_size=len(matrix)))

@@ -16,6 +16,11 @@ def average_accuracy(matrix: Matrix) -> float:
     return fmean(_check_matrix(matrix)[-1])
 
 
+def accuracy_when_learnt(matrix: Matrix) -> float:
+    """Mean accuracy over all tasks, each measured just after it was learnt: the diagonal."""
+    return fmean(row[task] for task, row in enumerate(_check_matrix(matrix)))
+
+
 def forgetting_per_task(matrix: Matrix) -> list[float]:
     """F_i of the paper for every task but the last: the best accuracy ever measured minus the final one.
 

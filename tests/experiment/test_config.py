@@ -38,6 +38,34 @@ def test_a_dumped_configuration_is_complete_and_can_be_run_again():
     assert config.batch_size == 24
 
 
+def test_a_dumped_configuration_says_its_method_and_seed_and_the_command_may_say_others(tmp_path):
+    run = configure("split-mnist-5k", "ewc", seed=7, settings={"lr": 0.02})
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(run.model_dump()))
+    assert configure("split-mnist-5k", file=tmp_path / "config.yaml") == run
+    other = configure("split-mnist-5k", "ewc", seed=8, file=tmp_path / "config.yaml")
+    assert other == run.model_copy(update={"seed": 8})
+    assert configure("split-mnist-5k", "sfao", seed=0) == configure("split-mnist-5k")
+    (tmp_path / "half.yaml").write_text("method: sgd\nlr: 0.5\n")
+    sgd = configure("split-mnist-5k", file=tmp_path / "half.yaml")
+    si = configure("split-mnist-5k", "si", file=tmp_path / "half.yaml")
+    assert [(one.method, one.seed, one.lr) for one in (sgd, si)] == [("sgd", 0, 0.5), ("si", 0, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method: [sgd]", r"config.yaml: `method` must be the name of a method, got "),
+        ("method: sdg", "`method` must be one of .*, got 'sdg'"),
+        ("seed: -1", "`seed`: .* greater than or equal to 0, got -1"),
+        ("benchmark: split-mnist", "`benchmark` must be left to the command, which says 'split-mnist-5k'"),
+    ],
+)
+def test_a_file_that_names_no_run_is_refused(tmp_path, text, message):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        configure("split-mnist-5k", file=tmp_path / "config.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [("lr=0.1", ("lr", 0.1)), ("model.hidden=[3, 4]", ("model.hidden", [3, 4])), ("order=2,0,1", ("order", "2,0,1"))],

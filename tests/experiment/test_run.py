@@ -39,8 +39,25 @@ def test_what_a_run_leaves(tmp_path, digits):
     assert record.metrics["average_accuracy"] == pytest.approx(sum(record.accuracy_matrix[1]) / 2)
     assert record.steps == 2 * 3 * 50  # two tasks of five classes, 400 images each
     assert record.data == {**DIGITS, "train": 4000, "complete": True}
+    assert (record.trained_on, record.stores_data) == (4000, False)
     lines = [json.loads(line) for line in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(20, 301, 20))
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "settings", "learnt", "stored"),
+    [
+        ("split-mnist-5k", {"tasks": 2, "fraction": 0.1}, 400, 400),
+        ("split-mnist-5k", {"tasks": 2, "fraction": 0.1, "validation": 0.25}, 300, 300),
+        ("permuted-mnist-5k", {"tasks": 3, "fraction": 0.1}, 400, 1200),  # the same images, permuted anew
+    ],
+)
+def test_the_images_that_were_learnt_from_are_counted_and_those_of_joint_are_held(
+    tmp_path, digits, benchmark, settings, learnt, stored
+):
+    record = Run(configure(benchmark, "joint", settings={**FAST, **settings}), digits, tmp_path).execute()
+    assert (record.trained_on, record.stores_data) == (learnt, True)
+    assert record.memory_bytes == stored * (28 * 28 + 8)  # a label is a whole number of eight bytes
 
 
 def test_the_seed_decides_everything(tmp_path):

@@ -86,9 +86,9 @@ def reference(tmp_path_factory):
 
 def test_it_ends_in_a_table_and_the_paths_of_what_it_wrote(reference):
     out, text, error = reference
-    rows = [line.split()[:2] for line in text.splitlines()]
-    assert ["sgd", "2"] in rows
-    assert ["joint", "2"] in rows
+    rows = [line.split()[:3] for line in text.splitlines()]
+    assert ["sgd", "2"] in [row[:2] for row in rows]
+    assert ["joint", "*", "2"] in rows  # it stores data
     assert f"{out}/comparison.json" in text.splitlines()
     assert sorted(path.name for path in out.iterdir() if path.name[0] != ".") == [
         "comparison.json", "comparison.md", "joint-0", "joint-1", "sgd-0", "sgd-1",
@@ -189,16 +189,67 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(arguments, messag
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_demo_is_a_comparison_that_skips_what_is_finished(tmp_path, monkeypatch):
-    """One method and one seed suffice here."""
+@pytest.fixture
+def small_demo(tmp_path, monkeypatch):
+    """A demo of two methods on a slice of the data, and the pages that it would open."""
     from sfao.cli import demo
     from sfao.cli.app import app
 
-    monkeypatch.setattr(demo, "METHODS", ("sgd",))
-    monkeypatch.setattr(demo, "SEEDS", (0,))
-    for said in ("done: accuracy", "skipped: finished before"):
-        result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
+    opened = []
+    monkeypatch.setattr(demo, "list_methods", lambda: ("sgd", "gem"))
+    monkeypatch.setattr(demo, "show_page", opened.append)
+
+    def run(*arguments):
+        return CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / "demo"), *arguments])
+
+    return run, tmp_path / "demo", opened
+
+
+def test_the_demo_ends_in_the_finding_the_table_and_the_report_and_skips_what_is_finished(small_demo):
+    run, out, opened = small_demo
+    page = out / "report" / "report.html"
+    for arguments, said in (((), "done: accuracy"), (("--no-open",), "skipped: finished before")):
+        result = run(*arguments)
         assert result.exit_code == 0, result.stderr
         assert said in result.stderr
-        assert "sgd" in result.stdout
-        assert str(tmp_path / "demo" / "comparison.md") in result.stdout.splitlines()
+        lines = result.stdout.splitlines()
+        assert lines[0].startswith("sgd reaches an accuracy of ")
+        assert any(line.startswith("gem *") for line in lines)
+        assert "* stores data, counted as held: gem; bounds, never the best." in lines
+        assert lines[-1] == str(page)
+        assert "gem (stores data)" in page.read_text()
+    assert opened == [page]
+    summary = json.loads(run("--json").stdout)
+    assert summary["report"] == str(page)
+    assert summary["finding"].startswith("sgd reaches an accuracy of ")
+    assert [row["stores_data"] for row in summary["groups"][0]["rows"]] == [False, True]
+    assert opened == [page]
+
+
+def test_the_demo_compares_all_methods_that_store_no_data_and_two_bounds():
+    from sfao.cli.demo import list_methods
+    from sfao.methods import METHODS
+
+    left_out = set(METHODS) - set(list_methods())
+    assert {"gem", "joint"} <= set(list_methods())
+    assert all(METHODS[name].stores_data or METHODS[name].needs_task for name in left_out)
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "is_terminal", "expected"),
+    [
+        ({"DISPLAY": ":0"}, "linux", True, True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True, True),
+        ({}, "darwin", True, True),
+        ({}, "win32", True, True),
+        ({}, "linux", True, False),
+        ({"DISPLAY": ""}, "linux", True, False),
+        ({"DISPLAY": ":0"}, "linux", False, False),
+        ({"DISPLAY": ":0", "CI": "true"}, "linux", True, False),
+        ({"SSH_CONNECTION": "a b c d"}, "darwin", True, False),
+    ],
+)
+def test_a_page_is_opened_where_somebody_sees_it(environment, platform, is_terminal, expected):
+    from sfao.cli.browser import has_screen
+
+    assert has_screen(environment, platform, is_terminal) == expected

@@ -4,6 +4,7 @@ from io import StringIO
 import pytest
 
 from sfao.experiment.record import Record
+from sfao.methods import METHODS
 from sfao.outside_text.screen import Screen
 from sfao.reports.comparison import compare_records
 from sfao.reports.comparison_formats import as_json, as_markdown, print_comparison
@@ -13,13 +14,14 @@ FULL = {"name": "mnist", "train": 60000, "test": 10000, "complete": True, "embed
 PART = {**FULL, "train": 600, "complete": False}
 
 
-def record(method, seed, accuracy=0.5, *, forgetting=0.25, status="done", **changes):
+def record(method, seed, accuracy=0.5, *, learnt=0.875, forgetting=0.25, status="done", **changes):
     known = {
         "benchmark": "split-mnist-5k",
         "scenario": "domain",
         "memory_bytes": 0,
         "seconds": 1.0,
         "data": EMBEDDED,
+        "accuracy_matrix": [[learnt]] if status == "done" else [],
         "config": {"method": method, "seed": seed, "lr": 0.1, "model": {"name": "mlp"}},
     }
     metrics = {"average_accuracy": accuracy, "average_forgetting": forgetting} if status == "done" else {}
@@ -38,7 +40,7 @@ def text(records, width=120):
 
 
 THREE = [
-    *(record("joint", seed, 0.9 + seed / 100, seconds=9.0) for seed in range(3)),
+    *(record("joint", seed, 0.9 + seed / 100, seconds=9.0, memory_bytes=3_000_000) for seed in range(3)),
     *(record("sgd", seed, 0.6 + seed / 100, forgetting=0.4, seconds=2.0) for seed in range(3)),
     *(record("ewc", seed, 0.7 + seed / 50, forgetting=0.3, seconds=3.0, memory_bytes=2_000_000) for seed in range(3)),
     *(record("sfao", seed, 0.8, forgetting=0.1, seconds=8.0, memory_bytes=1_500) for seed in range(3)),
@@ -53,6 +55,7 @@ def test_a_row_holds_the_numbers_of_its_seeds():
     assert ewc.accuracy.mean == pytest.approx(0.72)
     assert ewc.accuracy.std == pytest.approx(0.02)
     assert ewc.forgetting.mean == pytest.approx(0.3)
+    assert ewc.learnt.mean == 0.875
     assert ewc.trouble == ""
 
 
@@ -168,14 +171,81 @@ def test_runs_that_did_not_end_well_are_counted_and_the_row_is_not_ranked():
     assert not [line for line in lines if "**0.900" in line]
 
 
+def rows_in_markdown(records):
+    lines = as_markdown(compare_records(records)).splitlines()
+    return {line.split(" | ")[0].strip("| *").removesuffix(" (stores data)"): line for line in lines}
+
+
 def test_the_best_of_a_column_is_bold_but_never_the_bound():
-    table = {line.split(" | ")[0].strip("| *"): line for line in as_markdown(compare_records(THREE)).splitlines()}
+    table = rows_in_markdown(THREE)
     assert "**0.800 ± 0.000**" in table["sfao"]
     assert "**0.100 ± 0.000**" in table["sfao"]
     assert "**2.0 s" in table["sgd"]
     assert "**0 B**" in table["sgd"]
     assert "**" not in table["joint"]
     assert "**" not in table["ewc"]
+
+
+def around(mean, width=0.01):
+    """Three accuracies with this mean."""
+    return [mean - width, mean, mean + width]
+
+
+def test_all_within_the_interval_of_the_best_are_bold():
+    """The interval of 0.9 is 0.875 to 0.925."""
+    accuracies = {"sgd": 0.87, "ewc": 0.88, "si": 0.9, "gem": 0.91}
+    records = [record(name, seed, a) for name, mean in accuracies.items() for seed, a in enumerate(around(mean))]
+    group = only_group(records)
+    si = next(row for row in group.rows if row.method == "si")
+    assert (round(si.accuracy.low, 3), round(si.accuracy.high, 3)) == (0.875, 0.925)
+    table = rows_in_markdown(records)
+    assert [name for name in accuracies if "**0." in table[name]] == ["ewc", "si"]
+    assert "Bold: the best, and what lies in its 95 % interval." in text(records)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].stores_data])
+def test_methods_that_store_data_are_marked_and_never_the_best_or_the_baseline(method):
+    bound = [record(method, seed, 0.99, forgetting=0.0, learnt=0.99, memory_bytes=7_000) for seed in range(3)]
+    without = [each for each in THREE if each.method != "joint"]
+    group = only_group([*bound, *without])
+    assert group.baseline == "ewc"
+    assert group.rows[-1].method == method  # last, although it came first
+    assert (group.rows[-1].stores_data, group.rows[-1].is_bound) == (True, True)
+    shown = text([*bound, *without], width=100).splitlines()
+    assert next(line for line in shown if line.startswith(f"{method} *")).split()[2] == "3"
+    assert f"* stores data, counted as held: {method}; bounds, never the best." in shown
+    row = rows_in_markdown([*bound, *without])[method]
+    assert row.startswith(f"| *{method} (stores data)* |")
+    assert "7.0 kB" in row
+    assert "**" not in row
+
+
+def test_among_themselves_methods_that_store_data_are_ranked_but_joint_is_not():
+    records = [record("er", 0, 0.7), record("gem", 0, 0.8), record("joint", 0, 0.9)]
+    table = rows_in_markdown(records)
+    assert [name for name in ("er", "gem", "joint") if "**0." in table[name]] == ["gem"]
+    assert only_group(records).baseline == "gem"
+
+
+def test_what_a_record_says_of_stored_data_counts_for_methods_that_are_not_known_here():
+    rows = only_group([record("own:Replay", 0, stores_data=True), record("own:Other", 0), record("sgd", 0)]).rows
+    assert [(row.method, row.stores_data) for row in rows] == [
+        ("own:Other", False), ("sgd", False), ("own:Replay", True),
+    ]  # fmt: skip
+
+
+def test_records_that_do_not_tell_the_bytes_of_joint_say_all_data():
+    assert "| *all data* |" in as_markdown(compare_records([record("sgd", 0), record("joint", 0)]))
+
+
+def test_the_title_tells_how_many_images_were_learnt_from():
+    def title(*records):
+        return only_group(records).title.rpartition(", ")[2]
+
+    assert title(record("sgd", 0)) == "4,000 training images of mnist-5k"  # an older record
+    assert title(record("sgd", 0, trained_on=4000)) == "4,000 training images of mnist-5k"
+    failed = record("ewc", 0, status="failed")
+    assert title(failed, record("sgd", 0, trained_on=3200)) == "3,200 of 4,000 training images of mnist-5k"
 
 
 def test_equals_are_equally_bold():
@@ -226,11 +296,26 @@ def test_json_holds_plain_full_numbers_and_no_nan():
     assert failed["accuracy"] is None
 
 
-def test_the_table_fits_80_columns_with_nothing_cut():
-    lines = text(THREE, width=80).splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    row = next(line for line in lines if line.startswith("ewc"))
-    assert " ".join(row.split()) == "ewc 3 0.720 ± 0.020 0.670, 0.770 0.300 ± 0.000 2.0 MB 3.0 s 1.5x best"
+@pytest.mark.parametrize(("width", "pieces"), [(200, 1), (100, 1), (91, 1), (80, 2), (40, 3)])
+def test_the_table_fits_the_terminal_with_nothing_cut(width, pieces):
+    lines = text(THREE, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    rows = [line.split()[1:] for line in lines if line.startswith("ewc ")]
+    assert len(rows) == pieces
+    numbers = "3 0.720 ± 0.020 0.670, 0.770 0.875 0.300 ± 0.000 2.0 MB 3.0 s 1.5x baseline"
+    assert " ".join(word for row in rows for word in row) == numbers
+    assert sum("4,000 training" in line for line in lines) == 1
+
+
+def test_a_long_name_takes_several_lines_and_the_table_stays_whole():
+    known = {"method": "sfao", "seed": 0, "lr": 0.1, "model": {"name": "mlp"}}
+    swept = [
+        record("sfao", 0, config={**known, "options": {"a_setting": value, "another_setting": value}})
+        for value in (1, 2)
+    ]
+    lines = text(swept, width=100).splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    assert sum("95 % interval" in line for line in lines) == 1
 
 
 def test_why_there_is_no_p_value_is_said():

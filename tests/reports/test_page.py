@@ -99,14 +99,15 @@ def test_the_table_holds_the_numbers_of_the_comparison(folder, html):
             row.done,
             row.accuracy and row.accuracy.mean,
             row.accuracy and row.accuracy.low,
+            row.learnt and row.learnt.mean,
             row.forgetting and row.forgetting.mean,
             row.memory_bytes,
             row.seconds,
             row.times_sgd,
             row.test and row.test.p,
         ]
-        assert [value for _, value in cells[1:9]] == ["" if value is None else str(value) for value in values]
-        assert cells[9][0] == row.trouble
+        assert [value for _, value in cells[1:10]] == ["" if value is None else str(value) for value in values]
+        assert cells[10][0] == row.trouble
         if row.done > 1:
             assert cells[2][0] == f"{row.accuracy.mean:.3f} ± {row.accuracy.std:.3f}"
     assert {row.done for row in rows} == {0, 1, 2}

@@ -15,7 +15,7 @@ def test_a_table_has_its_columns_rows_caption_and_label():
         r"  \caption{A race Dry track.}",
         r"  \label{tab:race}",
         r"  \smallskip",
-        r"  \setlength{\tabcolsep}{4pt}",
+        r"  \small\setlength{\tabcolsep}{4pt}",
         r"  \begin{tabular}{@{}lrl@{}}",
         r"    \toprule",
         r"    name & seconds & remark \\",

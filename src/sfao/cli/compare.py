@@ -14,6 +14,7 @@ from sfao.names import name_folder
 if TYPE_CHECKING:
     from sfao.experiment.record import Record
     from sfao.experiment.worker import Job
+    from sfao.outside_text.screen import Screen
     from sfao.reports.comparison import Comparison
 
 Sets = Annotated[
@@ -150,14 +151,19 @@ def write_results(
     return summary
 
 
-def print_results(compared: "Comparison", records: "list[Record]", out: Path) -> None:
+def print_table(compared: "Comparison", records: "list[Record]", screen: "Screen") -> None:
+    """Print the table, and a line for each run that did not end well."""
     from sfao.reports.comparison_formats import print_comparison
 
-    screen = console()
     print_comparison(compared, screen)
     for record in records:
         if record.status != "done":
             line = f"{record.method} seed {record.seed} {record.status}: {record.error}"
             screen.print(line, style="red")
+
+
+def print_results(compared: "Comparison", records: "list[Record]", out: Path) -> None:
+    screen = console()
+    print_table(compared, records, screen)
     for path in (out / "comparison.json", out / "comparison.md", out / "METHOD-SEED/record.json"):
         screen.print(str(path), soft_wrap=True)

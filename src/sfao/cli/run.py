@@ -41,8 +41,13 @@ SKIPPED = "finished before; nothing was run"
 
 def run(
     benchmark: Annotated[str, typer.Argument(help="Which benchmark; see `sfao list`.")],
-    method: Annotated[str, typer.Option(help="Which method; see `sfao list`.")] = "sfao",
-    seed: Annotated[int, typer.Option(help="Of weights, order and sampling.", min=0)] = 0,
+    method: Annotated[
+        str | None, typer.Option(help="Which method; see `sfao list`.", show_default="that of --config, or sfao")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of weights, order and sampling.", min=0, show_default="that of --config, or 0"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the run, if not runs/BENCHMARK/METHOD-SEED")] = None,
     preset: Annotated[str, typer.Option(help="Whose settings: recommended, released or paper.")] = "recommended",
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings.")] = None,
@@ -79,7 +84,7 @@ def run(
         )
         if threads or configured.deterministic:
             torch.set_num_threads(threads or 1)
-        folder = out or Path("runs") / name_folder(benchmark) / name_folder(f"{method}-{seed}")
+        folder = out or Path("runs") / name_folder(benchmark) / name_folder(f"{configured.method}-{configured.seed}")
         skipped: list[str] = []
         screen = error_console()
         serving = serve_page(live, live_port, folder, screen)

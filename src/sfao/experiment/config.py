@@ -20,6 +20,8 @@ from sfao.outside_text.plain import quote, shorten
 from sfao.outside_text.yaml_text import parse_yaml, read_yaml_file
 from sfao.streams.suite import BENCHMARKS
 
+#: The method where neither the command nor a file names one.
+DEFAULT_METHOD = "sfao"
 #: {another name for a setting: its own}
 RENAMED = {"task_order": "order"}
 
@@ -126,17 +128,21 @@ class RunConfig(BaseModel):
 
 def configure(
     benchmark: str,
-    method: str,
+    method: str | None = None,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     preset: str = RECOMMENDED,
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """Return the configuration of a run.
 
-    The settings of the benchmark are overridden by the preset, then by the file, then by `settings` (dotted names).
+    The settings of the benchmark are overridden by the preset, then by the file, then by `settings` (dotted names). A
+    method and a seed that are given win over those of the file; without either, they are sfao and 0.
     """
+    read = {} if file is None else read_yaml(file)
+    method = _check_name(read.get("method", DEFAULT_METHOD), file) if method is None else method
+    seed = read.get("seed", 0) if seed is None else seed
     with reraise_as(ConfigError):
         BENCHMARKS.find("benchmark", benchmark)
         METHODS.find("method", method)
@@ -145,8 +151,7 @@ def configure(
     merge(values, BENCHMARKS[benchmark].settings)
     for chosen in preset_settings(preset, method, benchmark):
         merge(values, chosen)
-    if file is not None:
-        merge(values, read_yaml(file))
+    merge(values, {**read, "method": method, "seed": seed})
     asked: dict[str, Any] = {}
     for name, value in (settings or {}).items():
         merge(asked, nest(name, value))
@@ -155,6 +160,12 @@ def configure(
         if values[name] != said:
             raise ConfigError(f"`{name}` must be left to the command, which says {said!r}, got {values[name]!r}")
     return make_config(values, file)
+
+
+def _check_name(name: Any, file: Path | None) -> str:
+    if not isinstance(name, str):
+        raise ConfigError(f"{file}: `method` must be the name of a method, got {quote(name)}")
+    return name
 
 
 def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfig:

@@ -54,6 +54,10 @@ class Record:
     #: its numbers and times. Empty for a run on its own.
     stacked: dict[str, Any] = field(default_factory=dict)
     memory_bytes: int = 0
+    #: True if examples of past tasks were kept, which are part of the bytes; None in records of older versions.
+    stores_data: bool | None = None
+    #: The number of training examples that were learnt from, each counted once; 0 in records of older versions.
+    trained_on: int = 0
     #: Stored directions in the layer that holds most; 0 for methods that store none.
     directions: int = 0
     #: The number of parameters of the model.
@@ -88,7 +92,7 @@ _NEWER_DATA = {"digest": str, "published": bool}
 #: Required fields of every rollback.
 _ROLLBACK = {"task": int, "step": int, "from": int, "to": int, "reason": str, "values": dict, "tightened": str}
 #: Counts and times.
-_AMOUNTS = ("memory_bytes", "directions", "parameters", "seconds", "step_ms", "steps")
+_AMOUNTS = ("memory_bytes", "directions", "parameters", "trained_on", "seconds", "step_ms", "steps")
 #: Settings that other modules read from `config`, whichever version wrote it.
 _SETTINGS: dict[str, type | tuple[type, ...]] = {
     "fraction": (int, float),

@@ -269,6 +269,8 @@ class Run:
             rollbacks=at.rollbacks,
             stacked=describe_stack(at.stacked),
             memory_bytes=self.method.memory_bytes,
+            stores_data=self.method.stores_data,
+            trained_on=self.stream.count_training_examples(),
             directions=self.method.directions,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             seconds=at.seconds + time.monotonic() - self._started,

@@ -53,6 +53,8 @@ class Method:
     stores_data: ClassVar[bool] = False
     #: True if a gate changes its updates, which `looks` and `measure_risk` then tell of.
     is_gated: ClassVar[bool] = False
+    #: True if it answers each task with weights of its own, and must be told the task: for scenario `task` alone.
+    needs_task: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         self.model = model

@@ -43,7 +43,7 @@ def _get_fraction(record: Record) -> float:
 
 def name_groups(groups: Sequence[Sequence[Record]]) -> list[str]:
     """Return the titles of groups; where two would be the same, the data make the difference and are named."""
-    titles = [_make_title(records[0]) for records in groups]
+    titles = [_make_title(records) for records in groups]
     counts = Counter(titles)
     digests = ["".join(list_digests(records)) for records in groups]
     return [
@@ -52,15 +52,18 @@ def name_groups(groups: Sequence[Sequence[Record]]) -> list[str]:
     ]
 
 
-def _make_title(record: Record) -> str:
-    data = record.data
+def _make_title(records: Sequence[Record]) -> str:
+    record, data = records[0], records[0].data
     parts = [f"{record.benchmark}, {record.scenario} scenario"]
     if record.config.get("tasks") is not None:
         parts.append(f"{record.config['tasks']} tasks")
     if data:
         # What one's own data are is not known; nobody published them.
         examples = "examples" if data.get("digest") and "published" not in data else "images"
-        parts.append(f"{data['train']:,} training {examples} of {data['name']}")
+        # Records of older versions, and of runs that failed, do not tell what was held out.
+        learnt = max(each.trained_on for each in records) or data["train"]
+        of_all = f" of {data['train']:,}" if learnt != data["train"] else ""
+        parts.append(f"{learnt:,}{of_all} training {examples} of {data['name']}")
     if record.config.get("evaluate") == "validation":
         parts.append("measured on validation images")
     return ", ".join(parts)

@@ -1,6 +1,6 @@
 """From the records of many runs to one row per method, in groups of runs that may be compared."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -8,9 +8,11 @@ from typing import Any
 from sfao.experiment.config import complete_settings
 from sfao.experiment.record import Record
 from sfao.experiment.statistics import PairedTest, Spread, paired_test, spread
+from sfao.methods import METHODS
+from sfao.metrics import accuracy_when_learnt
 from sfao.reports.comparable import group_records, make_caveat, name_groups
 
-#: The method that is compared with the baselines, and the bound: it stores all data and is not ranked.
+#: The method that is compared with the baselines, and the bound on all: it stores all data and is never ranked.
 OURS, BOUND = "sfao", "joint"
 REFERENCE = "sgd"
 #: Settings that methods are expected to share: where they differ, it is not the methods alone that are compared.
@@ -27,12 +29,14 @@ class Row:
     done: int
     asked: int
     accuracy: Spread | None
+    #: On each task just after it was learnt, whatever was forgotten later.
+    learnt: Spread | None
     forgetting: Spread | None
     memory_bytes: float | None
     seconds: float | None
     #: Seconds as a multiple of sgd's, over the seeds that both have done.
     times_sgd: float | None
-    #: Against the best baseline; None for the baseline itself and for the bound.
+    #: Against the baseline; None for the baseline itself and for joint.
     test: PairedTest | None
     #: The number of runs that did not end well, in words.
     trouble: str
@@ -40,10 +44,10 @@ class Row:
     rollbacks: float | None = None
     #: The largest number of runs that a run of it shared its steps with, itself included; 0 where none did.
     stacked: int = 0
-
-    @property
-    def is_bound(self) -> bool:
-        return self.method.split(" ")[0] == BOUND
+    #: True if examples of past tasks are kept, which are part of the bytes held.
+    stores_data: bool = False
+    #: True if it stores data beside methods that do not: it is shown, and never the best.
+    is_bound: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -65,7 +69,7 @@ class Group:
     #: What the numbers must not be taken for; empty when they are of the whole set.
     caveat: str
     rows: list[Row]
-    #: The best method by mean accuracy that is neither ours nor the bound; empty when there is none.
+    #: The best row by mean accuracy that is not ours, nor a bound where there is another, nor joint; empty for none.
     baseline: str
     warnings: list[RunWarning]
     #: In which settings the methods differ beside their own options, in a line; empty when in none.
@@ -96,28 +100,52 @@ def compare_records(records: Iterable[Record]) -> Comparison:
 def _group(records: list[Record], title: str) -> Group:
     named = split_into_rows(records)
     done = {name: [record for record in own if record.status == "done"] for name, own in named.items()}
-    accuracies = {name: _by_seed(own, "average_accuracy") for name, own in done.items() if own}
-    whole = {name: values for name, values in accuracies.items() if len(values) == len(named[name])}
-    # One lucky seed of a method that failed on the others is no rival while there is one that did not fail.
-    baseline = choose_baseline(whole) or choose_baseline(accuracies)
+    bounds = find_bounds(named)
+    baseline = _choose_among(named, done, bounds) or _choose_among(named, done, [])
+    rows = [_row(name, own, done, baseline, name in bounds) for name, own in named.items()]
     return Group(
         title=title,
         caveat=make_caveat(records[0]),
-        rows=sorted((_row(name, own, done, baseline) for name, own in named.items()), key=lambda row: row.is_bound),
+        rows=sorted(rows, key=lambda row: (row.is_bound, _is_of(BOUND, row.method))),
         baseline=baseline,
         warnings=_warnings(named),
         uneven=_describe_differences(records),
     )
 
 
+def find_bounds(named: Mapping[str, Sequence[Record]]) -> set[str]:
+    """Return the rows that are not ranked: those that store data beside others that do not, and joint always."""
+    storing = {name for name, own in named.items() if stores_data(own[0])}
+    return storing if len(storing) < len(named) else {name for name in storing if _is_of(BOUND, name)}
+
+
+def stores_data(record: Record) -> bool:
+    """Tell whether examples of past tasks were kept; of older records, by what is known of their method here."""
+    if record.stores_data is not None:
+        return record.stores_data
+    return METHODS.is_known(record.method) and METHODS[record.method].stores_data
+
+
+def _choose_among(named: dict[str, list[Record]], done: dict[str, list[Record]], without: Collection[str]) -> str:
+    """Return the row that others are tested against, if there is one beside those left out."""
+    accuracies = {name: _by_seed(own, "average_accuracy") for name, own in done.items() if own and name not in without}
+    whole = {name: values for name, values in accuracies.items() if len(values) == len(named[name])}
+    # One lucky seed of a method that failed on the others is no rival while there is one that did not fail.
+    return choose_baseline(whole) or choose_baseline(accuracies)
+
+
 def choose_baseline(accuracies: dict[str, dict[int, float]]) -> str:
-    """Return the name with the highest mean, the first of equals; "" when there is none to choose from."""
-    rivals = {name: fmean(by_seed.values()) for name, by_seed in accuracies.items() if _is_baseline(name)}
-    return max(rivals, key=lambda name: rivals[name], default="")
+    """Return the name with the highest mean, the first of equals; "" when there is none but ours and joint."""
+    means = {
+        name: fmean(by_seed.values())
+        for name, by_seed in accuracies.items()
+        if not _is_of(OURS, name) and not _is_of(BOUND, name)
+    }
+    return max(means, key=lambda name: means[name], default="")
 
 
-def _is_baseline(name: str) -> bool:
-    return name.split(" ")[0] not in (OURS, BOUND)
+def _is_of(method: str, row: str) -> bool:
+    return row.split(" ")[0] == method
 
 
 def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
@@ -159,14 +187,15 @@ def _keep_one_per_seed(records: list[Record]) -> list[Record]:
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-def _row(name: str, own: list[Record], done: dict[str, list[Record]], baseline: str) -> Row:
+def _row(name: str, own: list[Record], done: dict[str, list[Record]], baseline: str, is_bound: bool) -> Row:
     ended = done[name]
-    tested = bool(ended and baseline and name != baseline and name.split(" ")[0] != BOUND)
+    tested = bool(ended and baseline and name != baseline and not _is_of(BOUND, name))
     return Row(
         method=name,
         done=len(ended),
         asked=len(own),
         accuracy=_spread(ended, "average_accuracy"),
+        learnt=_spread_learnt(ended),
         forgetting=_spread(ended, "average_forgetting"),
         memory_bytes=fmean(record.memory_bytes for record in ended) if ended else None,
         seconds=fmean(record.seconds for record in ended) if ended else None,
@@ -175,6 +204,8 @@ def _row(name: str, own: list[Record], done: dict[str, list[Record]], baseline: 
         trouble=_trouble(own),
         rollbacks=_mean_rollbacks(ended),
         stacked=max((_count_stacked(record) for record in ended), default=0),
+        stores_data=stores_data(own[0]),
+        is_bound=is_bound,
     )
 
 
@@ -189,6 +220,11 @@ def _mean_rollbacks(records: list[Record]) -> float | None:
 
 def _spread(records: list[Record], metric: str) -> Spread | None:
     return spread([record.metrics[metric] for record in records]) if records else None
+
+
+def _spread_learnt(records: list[Record]) -> Spread | None:
+    values = [accuracy_when_learnt(record.accuracy_matrix) for record in records if record.accuracy_matrix]
+    return spread(values) if values else None
 
 
 def _by_seed(records: list[Record], metric: str) -> dict[int, float]:

@@ -1,12 +1,15 @@
 """The columns of a comparison: in text, and on the page, where readers sort by them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sfao.experiment.statistics import Spread
 from sfao.reports.comparison import Group, Row
 from sfao.tables import Column, best_among
 
-METHOD = Column[Row]("method", lambda row: row.method, wraps=True)
+#: Marks a method that stores data where there is no room for words.
+MARK = "*"
+METHOD = Column[Row]("method", lambda row: f"{row.method} (stores data)" if row.stores_data else row.method, wraps=True)
+MARKED_METHOD = Column[Row]("method", lambda row: f"{row.method} {MARK}" if row.stores_data else row.method, wraps=True)
 INTERVAL = Column[Row](
     "95 % interval",
     lambda row: format_interval(row.accuracy),
@@ -36,10 +39,11 @@ def text_columns(group: Group) -> list[Column[Row]]:
         _seeds("n"),
         _accuracy(group),
         INTERVAL,
-        _format_forgetting(group),
+        _learnt(group, lambda row: f"{row.learnt.mean:.3f}" if row.learnt else ""),
+        _forgetting(group),
         _memory(group),
         _time(group, format_time_and_multiple),
-        _p_value(group, of_baseline="best"),
+        _p_value(group),
         *_list_rollbacks(group),
         TROUBLE,
     ]
@@ -52,11 +56,12 @@ def page_columns(group: Group) -> list[Column[Row]]:
         _seeds("seeds"),
         _accuracy(group),
         INTERVAL,
-        _format_forgetting(group),
+        _learnt(group, lambda row: format_mean(row.learnt)),
+        _forgetting(group),
         _memory(group),
         _time(group, format_time),
         TIMES_SGD,
-        _p_value(group, of_baseline="baseline"),
+        _p_value(group),
         *_list_rollbacks(group),
         TROUBLE,
     ]
@@ -68,7 +73,7 @@ def drop_needless(columns: list[Column[Row]], group: Group) -> list[Column[Row]]
     return [column for column in columns if column is not TROUBLE or troubled]
 
 
-# -- Columns that rank: the best among methods all of whose runs are done, by the digits that are shown -----------
+# -- Columns that rank methods that are no bounds and all of whose runs are done, by the digits that are shown ------
 
 
 def _accuracy(group: Group) -> Column[Row]:
@@ -76,26 +81,57 @@ def _accuracy(group: Group) -> Column[Row]:
         "accuracy",
         lambda row: format_mean(row.accuracy),
         lambda row: _mean(row.accuracy),
-        is_best=best_among(_rivals(group), lambda row: round(_mean(row.accuracy) or 0.0, 3), max),
+        is_best=_near_the_best(_rivals(group), lambda row: row.accuracy, max),
         align="right",
         descending=True,
     )
 
 
-def _format_forgetting(group: Group) -> Column[Row]:
+def _learnt(group: Group, text: Callable[[Row], str]) -> Column[Row]:
+    return Column(
+        "learnt",
+        text,
+        lambda row: _mean(row.learnt),
+        is_best=_near_the_best(_rivals(group), lambda row: row.learnt, max),
+        align="right",
+        descending=True,
+    )
+
+
+def _forgetting(group: Group) -> Column[Row]:
     return Column(
         "forgetting",
         lambda row: format_mean(row.forgetting),
         lambda row: _mean(row.forgetting),
-        is_best=best_among(_rivals(group), lambda row: round(_mean(row.forgetting) or 0.0, 3), min),
+        is_best=_near_the_best(_rivals(group), lambda row: row.forgetting, min),
         align="right",
     )
+
+
+def _near_the_best(
+    rows: Sequence[Row], spread_of: Callable[[Row], Spread | None], choose: Callable[[Sequence[float]], float]
+) -> Callable[[Row], bool]:
+    """Return the predicate of the best rows, and of all whose mean lies in the 95 % interval of one of them."""
+    shown = {row.method: spread_of(row) for row in rows}
+    is_first = best_among(rows, lambda row: round(_mean(shown[row.method]) or 0.0, 3), choose)
+    best = [spread for row in rows if (spread := shown[row.method]) and is_first(row)]
+
+    def is_near(row: Row) -> bool:
+        mean = _mean(shown.get(row.method))
+        return mean is not None and (is_first(row) or any(is_within(mean, spread) for spread in best))
+
+    return is_near
+
+
+def is_within(value: float, spread: Spread) -> bool:
+    """Tell whether a value lies in the 95 % interval; one run alone has none."""
+    return spread.low is not None and spread.high is not None and spread.low <= value <= spread.high
 
 
 def _memory(group: Group) -> Column[Row]:
     return Column(
         "held",
-        lambda row: "" if row.memory_bytes is None else format_size(row.memory_bytes),
+        format_memory,
         lambda row: row.memory_bytes,
         is_best=best_among(_rivals(group), lambda row: row.memory_bytes or 0.0, min),
         align="right",
@@ -129,10 +165,10 @@ def _seeds(title: str) -> Column[Row]:
     )
 
 
-def _p_value(group: Group, of_baseline: str) -> Column[Row]:
+def _p_value(group: Group) -> Column[Row]:
     return Column(
         "p",
-        lambda row: of_baseline if row.method == group.baseline else format_p_value(row),
+        lambda row: "baseline" if row.method == group.baseline else format_p_value(row),
         lambda row: row.test.p if row.test else None,
         align="right",
     )
@@ -160,6 +196,13 @@ def format_interval(spread: Spread | None) -> str:
     if spread is None or spread.low is None:
         return ""
     return f"{spread.low:.3f}, {spread.high:.3f}"
+
+
+def format_memory(row: Row) -> str:
+    """Return the bytes held; `all data` of joint in records of older versions, which did not count them."""
+    if row.memory_bytes is None:
+        return ""
+    return "all data" if row.stores_data and row.memory_bytes == 0 else format_size(row.memory_bytes)
 
 
 def format_time(row: Row) -> str:

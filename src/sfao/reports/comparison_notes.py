@@ -4,6 +4,7 @@ from sfao.reports.comparison import Group, RunWarning
 
 #: Opens a note that the reader must not miss.
 WARNING = "warning"
+STORES_DATA = "stores data"
 
 
 def write_notes(group: Group) -> list[str]:
@@ -15,16 +16,34 @@ def write_notes(group: Group) -> list[str]:
 
 def write_reading_notes(group: Group) -> list[str]:
     """Return the notes on what the numbers of a table mean."""
-    lines = []
+    lines = _note_bold(group)
     if any(row.test for row in group.rows):
         lines.append(
-            f"p: two-sided paired t-test of average accuracy against {group.baseline}, the best baseline here, "
+            f"p: two-sided paired t-test of average accuracy against the baseline, {group.baseline}, "
             f"over the same seeds{_pairs(group)}; not corrected for several methods."
         )
         lines += _note_untested(group)
-    if any(row.is_bound for row in group.rows):
-        lines.append("joint stores all data: a bound, not ranked.")
-    return lines + _note_stacks(group)
+    return lines + _note_stored_data(group) + _note_stacks(group)
+
+
+def _note_bold(group: Group) -> list[str]:
+    """Tell what is bold, and what `learnt` is, where there are accuracies to rank."""
+    if not any(row.accuracy for row in group.rows):
+        return []
+    learnt = "learnt: accuracy on each task just after it was learnt"
+    if len([row for row in group.rows if row.is_complete and not row.is_bound]) < 2:
+        return [f"{learnt}."]
+    return [f"{learnt}. Bold: the best, and what lies in its 95 % interval."]
+
+
+def _note_stored_data(group: Group) -> list[str]:
+    """Tell which rows store data, and that those are not ranked."""
+    storing = [row.method for row in group.rows if row.stores_data]
+    if not storing:
+        return []
+    bounds = [row.method for row in group.rows if row.is_bound]
+    unranked = "; bounds, never the best" if bounds == storing else ""
+    return [f"{STORES_DATA}, counted as held: {', '.join(storing)}{unranked}."]
 
 
 def _note_stacks(group: Group) -> list[str]:

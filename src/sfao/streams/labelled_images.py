@@ -35,6 +35,11 @@ class LabelledImages:
     def __len__(self) -> int:
         return len(self.indices)
 
+    @property
+    def bytes(self) -> int:
+        """The bytes that copies of these images and labels would take."""
+        return len(self) * self.images[:1].nbytes + self.labels.nbytes
+
     def batches(
         self,
         batch_size: int,

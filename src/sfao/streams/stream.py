@@ -66,6 +66,10 @@ class Stream:
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
 
+    def count_training_examples(self) -> int:
+        """Return the number of examples that are learnt from, each counted once however many tasks it is in."""
+        return len(torch.cat([task.train.indices for task in self]).unique())
+
 
 def count_outputs(scenario: str, tasks: int, classes: int) -> int:
     """Return the number of outputs that a model needs for so many tasks of so many classes each."""

@@ -27,7 +27,7 @@ def render_latex(table: Table[Row], label: str) -> str:
         f"  \\caption{{{caption}}}",
         f"  \\label{{{label}}}",
         r"  \smallskip",
-        r"  \setlength{\tabcolsep}{4pt}",  # so that it fits the text of an article
+        r"  \small\setlength{\tabcolsep}{4pt}",  # so that it fits the text of an article
         f"  \\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in table.columns)}@{{}}}}",
         r"    \toprule",
         _line(escape_latex(column.title) for column in table.columns),

@@ -14,6 +14,8 @@ from sfao.tables.model import Column, Row, Table
 
 #: Letters between two columns: the padding of a cell, and one of the box.
 GAP = 2
+#: Letters that a column which may take several lines is given at most.
+WRAPPED = 24
 
 
 def render_terminal(
@@ -52,12 +54,17 @@ def print_notes(notes: Sequence[str], console: Screen, style_of: Callable[[str],
         console.print(note, style=style_of(note))
 
 
-def split_columns(table: Table[Row], repeated: Sequence[Column[Row]], width: int) -> Iterator[Table[Row]]:
-    """Yield tables of as many columns as fit side by side, each after the `repeated` ones, so that nothing is cut."""
-    start = sum(_width(column, table.rows) for column in repeated)
+def split_columns(
+    table: Table[Row], repeated: Sequence[Column[Row]], width: int, gap: int = GAP
+) -> Iterator[Table[Row]]:
+    """Yield tables of as many columns as fit side by side, each after the `repeated` ones, so that nothing is cut.
+
+    `gap` is the room between two columns.
+    """
+    start = sum(_width(column, table.rows) + gap for column in repeated)
     piece, used = list[Column[Row]](), start
     for column in table.columns:
-        wide = _width(column, table.rows)
+        wide = _width(column, table.rows) + gap
         if piece and used + wide > width:
             yield replace(table, columns=[*repeated, *piece])
             piece, used = [], start
@@ -67,4 +74,5 @@ def split_columns(table: Table[Row], repeated: Sequence[Column[Row]], width: int
 
 
 def _width(column: Column[Row], rows: Sequence[Row]) -> int:
-    return max(len(text) for text in (column.title, *map(column.text, rows))) + GAP
+    widest = max(len(text) for text in (column.title, *map(column.text, rows)))
+    return min(widest, WRAPPED) if column.wraps else widest

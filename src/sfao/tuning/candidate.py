@@ -7,6 +7,7 @@ from typing import Any
 
 from sfao.experiment.record import Record
 from sfao.experiment.statistics import Spread, spread
+from sfao.metrics import accuracy_when_learnt
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Candidate:
     @property
     def learning(self) -> Spread | None:
         """The accuracy on each task just after it was learnt."""
-        return self._spread(lambda record: fmean(row[task] for task, row in enumerate(record.accuracy_matrix)))
+        return self._spread(lambda record: accuracy_when_learnt(record.accuracy_matrix))
 
     def _spread(self, value: Callable[[Record], float]) -> Spread | None:
         done = [record for record in self.records if record.status == "done"]

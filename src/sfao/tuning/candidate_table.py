@@ -34,7 +34,7 @@ def make_table(candidates: Sequence[Candidate], search: Search, numbered: str = 
                 descending=True,
             ),
             Column("forgetting", lambda row: format_mean(row.forgetting), align="right"),
-            Column("just learnt", lambda row: format_mean(row.learning), align="right"),
+            Column("learnt", lambda row: format_mean(row.learning), align="right"),
             Column(
                 "",
                 lambda row: "best" if row is best else row.error[:MOST_LETTERS],
@@ -52,7 +52,7 @@ def write_notes(candidates: Sequence[Candidate], search: Search) -> list[str]:
     share = f"{100 * search.share:.4g} %"
     notes = [
         f"Measured on {share} of the training images, held out of training; test images play no part. "
-        "Just learnt: the mean accuracy on each task when it has been learnt."
+        "learnt: accuracy on each task just after it was learnt."
     ]
     groups = compare_records(record for each in candidates for record in each.records).groups
     notes += [group.caveat for group in groups[:1] if group.caveat]
