@@ -198,9 +198,9 @@ def test_a_quick_look_at_table_1_on_real_digits(tmp_path):
     assert code == 0, error
     assert "On a slice of mnist, 305 training images: not results on all of it." in text
     assert text.count("ours, n = 1 ") == 5  # the threshold of the released single run is not the paper's
-    assert (tmp_path / "out" / "paper" / "table1-fraction0.005.md").exists()
+    assert (tmp_path / "out" / "paper" / "table1-quick-fraction0.005.md").exists()
     assert not (tmp_path / "out" / "paper" / "table1.md").exists()
-    rows = json.loads((tmp_path / "out" / "paper" / "table1-fraction0.005.json").read_text())["rows"]
+    rows = json.loads((tmp_path / "out" / "paper" / "table1-quick-fraction0.005.json").read_text())["rows"]
     assert all(30 < row["cells"][5]["ours"]["mean"] < 90 for row in rows)
 
 
