@@ -52,6 +52,12 @@ def test_the_front_page_begins_with_five_sentences_and_leads_to_every_preset(mad
         assert "](../reproduction.md)" in made.texts[f"reproduction/{preset}.md"]
 
 
+def test_readme_tells_what_the_verdict_tells(made):
+    told = re.findall(r"\d+ of \d+ such rows", (DOCS.parent / "README.md").read_text())
+    assert told
+    assert all(words in made.texts[FRONT] for words in told)
+
+
 def test_the_figures_are_those_of_the_records_and_all_are_shown(made):
     held = {file.name: file.read_text() for file in (DOCS / FIGURES).iterdir()}
     shown = re.findall(rf"!\[.+\]\((?:\.\./)?{FIGURES}/(\S+)\)", whole(made))

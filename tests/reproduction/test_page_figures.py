@@ -79,7 +79,7 @@ def test_one_seed_on_a_part_of_the_data_is_a_look_and_stands_in_a_figure_of_its_
     assert draw_agreement([look]) is None
     assert draw_looks([solid]) is None
     drawing = draw_looks([look, solid])
-    assert titles(drawing) == ["Table 1, Split MNIST *, one seed"]
+    assert titles(drawing) == ["Table 1, Split MNIST *, n = 1"]
     assert drawing.name == "paper-and-ours-one-seed"
     assert titles(draw_agreement([look, solid])) == ["Table 1, Split MNIST"]
 

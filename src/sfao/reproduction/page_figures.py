@@ -81,8 +81,8 @@ def _partial_note(there_are: bool) -> str:
 
 
 def _make_heading(table: ReproducedTable) -> str:
-    """Table 4, Split CIFAR-100, WRN *, one seed: what is not on all data, and what is but a look, says so."""
-    look = ", one seed" if is_look(table) else ""
+    """Table 4, Split CIFAR-100, WRN *, n = 1: what is not on all data, and what is but a look, says so."""
+    look = ", n = 1" if is_look(table) else ""
     return f"Table {table.number}, {STREAM_OF[table.number]}{PARTIAL if table.caveats else ''}{look}"
 
 

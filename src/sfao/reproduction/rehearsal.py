@@ -18,9 +18,10 @@ from sfao.streams.stream import Task
 
 #: Seconds after which a step is timed no more, and steps that are timed at least.
 PATIENCE, FEWEST = 0.15, 3
-#: Examples of a rehearsed task: what the default memory looks at when a task ends. Of a model whose step takes longer
-#: than SLOW seconds, a few batches.
-EXAMPLES, SLOW, FEW_BATCHES = 640, 0.3, 2
+#: Examples of a rehearsed task: what the default memory looks at when a task ends; of a memory of directions more, so
+#: that they are too many for a processor's cache, as they will be. Of a model with steps longer than SLOW seconds, a
+#: few batches.
+EXAMPLES, MORE_EXAMPLES, SLOW, FEW_BATCHES = 640, 2048, 0.3, 2
 #: Seconds that a run takes beside its steps: to start, to make its stream, to save.
 START = 2.0
 
@@ -70,7 +71,9 @@ def rehearse(config: RunConfig, dataset: Dataset) -> Rehearsal:
     method, task = run.method, run.stream.tasks[0]
     method.begin_task(0, task)
     first = _time_step(run, task)
-    batches = FEW_BATCHES if first > SLOW else max(FEW_BATCHES, EXAMPLES // config.batch_size)
+    added, capacity = _count_directions(config, len(task.train))
+    examples = MORE_EXAMPLES if added else EXAMPLES
+    batches = FEW_BATCHES if first > SLOW else max(FEW_BATCHES, examples // config.batch_size)
     points, ends = [], []
     for number, share in enumerate((max(1, batches // 4), batches)):
         before = method.directions
@@ -81,8 +84,7 @@ def rehearse(config: RunConfig, dataset: Dataset) -> Rehearsal:
         method.begin_task(number + 1, task)
         points.append((method.directions, _time_step(run, task)))
     (few, less), (many, more) = points
-    seconds, examples, stored = ends[-1]
-    added, capacity = _count_directions(config, len(task.train))
+    seconds, looked_at, stored = ends[-1]
     return Rehearsal(
         tasks=len(run.stream),
         steps=config.epochs * -(-len(task.train) // config.batch_size),
@@ -93,7 +95,7 @@ def rehearse(config: RunConfig, dataset: Dataset) -> Rehearsal:
         per_direction=max(0.0, (more - less) / (many - few)) if many > few else 0.0,
         added=added,
         capacity=capacity,
-        end_of_task=seconds * _scale_end(method, stored, added, len(task.train) / examples),
+        end_of_task=seconds * _scale_end(method, stored, added, len(task.train) / looked_at),
         evaluation=_time_evaluation(run, task),
     )
 
