@@ -40,7 +40,6 @@ ALLOWED = {
     "docs/options.md": {
         "| if | then |": SETTINGS,
         "`keep` is the option": SETTINGS,
-        "| | Split MNIST, paper's protocol": THROWN_AWAY,
         "Of directions, `accept_above`": SETTINGS,
         '`granularity="global"`': "chosen on held-out images; the runs were not kept",
     },

@@ -17,8 +17,8 @@ from sfao.reproduction.runs import Plan
 from sfao.streams.suite import BENCHMARKS
 
 CAVEAT = (
-    "~: predicted from a few steps of each kind of run, for a machine that does nothing else; expect half to twice as "
-    "much. Without ~: as long as a finished run took."
+    "~: predicted from a few steps of each kind of run, for a machine that does nothing else; expect a third to three "
+    "times as much. Without ~: as long as a finished run took."
 )
 #: The option that changes what a gate decides, and hardly the time that it takes.
 THRESHOLD = "accept_above"
