@@ -63,9 +63,19 @@ def test_a_run_that_was_done_tells_the_time_of_other_seeds_and_thresholds(monkey
     monkeypatch.setattr(duration, "load_dataset", lambda name, root: None)
     sgd = Job(TABLE1["SGD"].config(0), Path("c"))
     on_gpu = Job(TABLE1["SFAO"].config(0, device="cuda"), Path("d"))
-    found = predict_durations(Plan(done=[done], left=[*jobs, sgd, on_gpu]), None)
+    found = predict_durations(Plan(done=[done], left=[*jobs, sgd, on_gpu]), None).durations
     told = {folder.name: str(own) for folder, own in found.items()}
     assert told == {"a": "40 s", "b": "40 s", "c": "~87 s", "d": "~87 s"}
+
+
+def test_a_run_that_cannot_be_tried_here_has_a_reason_and_no_time(monkeypatch):
+    def fail(config, dataset):
+        raise RuntimeError("no\nsuch device")
+
+    monkeypatch.setattr(duration, "rehearse", fail)
+    monkeypatch.setattr(duration, "load_dataset", lambda name, root: None)
+    found = predict_durations(Plan(left=[Job(TABLE1["SGD"].config(), Path("a"))]), None)
+    assert (found.durations, found.unknown) == ({}, {Path("a"): "no such device"})
 
 
 def test_runs_share_the_workers_and_the_longest_takes_its_time():

@@ -82,6 +82,9 @@ def test_one_seed_on_a_part_of_the_data_is_a_look_and_stands_in_a_figure_of_its_
     assert titles(drawing) == ["Table 1, Split MNIST *, n = 1"]
     assert drawing.name == "paper-and-ours-one-seed"
     assert titles(draw_agreement([look, solid])) == ["Table 1, Split MNIST"]
+    again = table(1, [record(TABLE1["SGD"], data=PART)], as_released=True)
+    assert draw_looks([again]) is None
+    assert draw_looks([again], as_released=True).name == "paper-and-ours-one-seed-as-released"
 
 
 def test_rows_run_as_the_paper_s_were_are_a_figure_of_their_own():

@@ -6,7 +6,7 @@ from typing import Any
 
 from sfao.cli.terminal import console, say_json, table
 from sfao.experiment.worker import Job
-from sfao.reproduction.duration import CAVEAT, Duration, format_seconds, predict_durations, sum_up
+from sfao.reproduction.duration import CAVEAT, Duration, Prediction, format_seconds, predict_durations, sum_up
 from sfao.reproduction.runs import Plan
 
 
@@ -14,12 +14,15 @@ def show_plan(
     plan: Plan, pools: Mapping[int | None, Sequence[Job]], threads: int, data_root: Path | None, as_json: bool
 ) -> None:
     """Show every run, its state, and about how long it would take, after a rehearsal of each kind."""
-    durations = predict_durations(plan, data_root, threads=threads)
-    total = sum(sum_up([durations[job.folder] for job in jobs], workers) for workers, jobs in pools.items())
+    predicted = predict_durations(plan, data_root, threads=threads)
+    known = predicted.durations
+    total = sum(
+        sum_up([known[job.folder] for job in jobs if job.folder in known], workers) for workers, jobs in pools.items()
+    )
     if as_json:
-        say_json(_as_json(plan, durations, total))
+        say_json(_as_json(plan, known, total))
     else:
-        _print(plan, durations, total)
+        _print(plan, predicted, total)
 
 
 def _as_json(plan: Plan, durations: Mapping[Path, Duration], total: float) -> dict[str, Any]:
@@ -31,7 +34,8 @@ def _as_json(plan: Plan, durations: Mapping[Path, Duration], total: float) -> di
     }
 
 
-def _print(plan: Plan, durations: Mapping[Path, Duration], total: float) -> None:
+def _print(plan: Plan, predicted: Prediction, total: float) -> None:
+    durations = predicted.durations
     listed = table("run", "state", "about")
     for folder, state in plan.states.items():
         listed.add_row(str(folder), state, str(durations.get(folder, "")))
@@ -42,3 +46,6 @@ def _print(plan: Plan, durations: Mapping[Path, Duration], total: float) -> None
     screen.print(f"{len(states)} runs: {', '.join(f'{count} {state}' for state, count in counts.items())}")
     if durations:
         screen.print(f"In all about {format_seconds(total)}. {CAVEAT}")
+    for reason in dict.fromkeys(predicted.unknown.values()):
+        count = list(predicted.unknown.values()).count(reason)
+        screen.print(f"{count} runs could not be tried here, and have no time: {reason}")

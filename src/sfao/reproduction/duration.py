@@ -10,7 +10,9 @@ import torch
 
 from sfao.data.dataset import load_dataset
 from sfao.experiment.config import RunConfig
+from sfao.experiment.errors import ConfigError
 from sfao.experiment.record import Record
+from sfao.outside_text.plain import shorten
 from sfao.reproduction.archive import settings_key
 from sfao.reproduction.rehearsal import rehearse
 from sfao.reproduction.runs import Plan
@@ -35,22 +37,38 @@ class Duration:
         return f"{'' if self.is_known else '~'}{format_seconds(self.seconds)}"
 
 
-def predict_durations(plan: Plan, data_root: Path | None, *, threads: int = 1) -> dict[Path, Duration]:
-    """Return the time of every run that is left to do; each kind of run that none is done of is rehearsed once."""
-    known = _known_seconds(plan.done)
-    rehearsed: dict[str, float] = {}
-    found = {}
+@dataclass(frozen=True)
+class Prediction:
+    """{run: its time} of the runs that are left to do, and {run: why} of those that could not be rehearsed here."""
+
+    durations: dict[Path, Duration]
+    unknown: dict[Path, str]
+
+
+def predict_durations(plan: Plan, data_root: Path | None, *, threads: int = 1) -> Prediction:
+    """Predict the time of every run that is left to do; each kind of run that none is done of is rehearsed once."""
+    told: dict[str, Duration | str] = {
+        kind: Duration(seconds, is_known=True) for kind, seconds in _known_seconds(plan.done).items()
+    }
     for job in plan.left:
-        key = _kind_of(job.config)
-        if key in known:
-            found[job.folder] = Duration(known[key], is_known=True)
-            continue
-        if key not in rehearsed:
-            dataset = load_dataset(BENCHMARKS[job.config.benchmark].dataset, data_root)
-            with _use_threads(threads):
-                rehearsed[key] = rehearse(job.config, dataset).seconds
-        found[job.folder] = Duration(rehearsed[key])
-    return found
+        kind = _kind_of(job.config)
+        if kind not in told:
+            told[kind] = _try_rehearsal(job.config, data_root, threads)
+    of_run = {job.folder: told[_kind_of(job.config)] for job in plan.left}
+    return Prediction(
+        {folder: own for folder, own in of_run.items() if isinstance(own, Duration)},
+        {folder: own for folder, own in of_run.items() if isinstance(own, str)},
+    )
+
+
+def _try_rehearsal(config: RunConfig, data_root: Path | None, threads: int) -> Duration | str:
+    """Return the time of a run, or why it cannot be rehearsed: no such device, too little memory."""
+    dataset = load_dataset(BENCHMARKS[config.benchmark].dataset, data_root)
+    try:
+        with _use_threads(threads):
+            return Duration(rehearse(config, dataset).seconds)
+    except (ConfigError, ValueError, RuntimeError, MemoryError) as error:
+        return shorten(" ".join(str(error).split()) or type(error).__name__, 200)
 
 
 def _known_seconds(records: Sequence[Record]) -> dict[str, float]:

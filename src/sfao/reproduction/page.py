@@ -77,6 +77,7 @@ def _draw_glance(tables: Sequence[ReproducedTable]) -> list[Drawing]:
         draw_agreement(released),
         draw_agreement(released, as_released=True),
         draw_looks(released),
+        draw_looks(released, as_released=True),
     )
     return [drawing for drawing in drawn if drawing is not None]
 

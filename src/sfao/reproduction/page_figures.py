@@ -25,6 +25,7 @@ PAPER, OURS = "paper", "ours"
 #: Ends the heading of what is not on all of its data.
 PARTIAL = " *"
 TITLE = "Average accuracy, paper and ours"
+AGAIN = ", every row as the paper's"
 LOOK = "one seed on a part of the data"
 
 
@@ -37,15 +38,14 @@ def draw_agreement(tables: Sequence[ReproducedTable], as_released: bool = False)
     The tables are those of one protocol, or those `as_released`; none that is but a look.
     """
     shown = [table for table in tables if table.as_released == as_released and not is_look(table)]
-    return _draw_averages(
-        shown, f"paper-and-ours{'-as-released' * as_released}", TITLE + ", every row as the paper's" * as_released
-    )
+    return _draw_averages(shown, "paper-and-ours" + "-as-released" * as_released, TITLE + AGAIN * as_released)
 
 
-def draw_looks(tables: Sequence[ReproducedTable]) -> Drawing | None:
+def draw_looks(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
     """Draw the same of the tables that are but a look: one seed on a part of the data; None without any."""
-    shown = [table for table in tables if is_look(table) and not table.as_released]
-    return _draw_averages(shown, "paper-and-ours-one-seed", f"{TITLE}: a look at more tables, {LOOK}")
+    shown = [table for table in tables if table.as_released == as_released and is_look(table)]
+    name = "paper-and-ours-one-seed" + "-as-released" * as_released
+    return _draw_averages(shown, name, f"{TITLE}{AGAIN * as_released}: a look at more tables, {LOOK}")
 
 
 def is_look(table: ReproducedTable) -> bool:
