@@ -1,10 +1,11 @@
 """Every number that a page tells as a result has the record it came from, or the command that makes it again."""
 
 import json
+import runpy
 
 import pytest
 
-from sfao.reproduction.archive import write_lines
+from sfao.reproduction.archive import read_lines, write_lines
 from sfao.reproduction.protocol import protocol
 from tests.docs.number_blocks import ROOT, agrees, numbers_in, read_blocks
 from tests.docs.recorded_numbers import find_fault
@@ -144,3 +145,17 @@ def test_numbers_agree_to_the_digits_that_are_written():
     assert agrees(".86", 0.8649)
     assert agrees("0.865", 0.86451)
     assert not agrees("0.86", 0.8651)
+
+
+def test_records_of_a_folder_of_runs_are_kept(tmp_path, monkeypatch, capsys):
+    folder = SERIES["SGD"].folder(tmp_path / "runs", 0)
+    folder.mkdir(parents=True)
+    record(SERIES["SGD"]).save(folder)
+    program, file = str(ROOT / "docs" / "keep_records.py"), tmp_path / "kept" / "runs.jsonl"
+    monkeypatch.setattr("sys.argv", [program, str(tmp_path / "runs"), str(file)])
+    runpy.run_path(program, run_name="__main__")
+    assert capsys.readouterr().out == f"{file}: 1 runs\n"
+    assert [one.method for one in read_lines(file)] == ["sgd"]
+    monkeypatch.setattr("sys.argv", [program, str(tmp_path / "kept"), str(file)])
+    with pytest.raises(SystemExit, match="keep_records: `RUNS` must be a folder that holds finished runs"):
+        runpy.run_path(program, run_name="__main__")
