@@ -104,7 +104,7 @@ def _look_up(record: Record, name: str) -> Any:
 
 def _check_lines(text: str, rows: dict[str, list[float]], find_missing: "Search") -> str:
     """Check that the rows of the text are rows of the records, with their numbers."""
-    lines = {_first_cell(line): line for line in text.splitlines() if DECIMAL.search(line)}
+    lines = {_first_cell(line): line for line in text.splitlines() if _decimals(line)}
     for name, line in lines.items():
         if name not in rows:
             return f"the records have no row {name!r}, only {', '.join(rows)}"
@@ -115,7 +115,8 @@ def _check_lines(text: str, rows: dict[str, list[float]], find_missing: "Search"
 
 
 def _decimals(line: str) -> list[str]:
-    return DECIMAL.findall(line.replace("*", ""))
+    """Return the decimal numbers of a line; values of settings, name=value, are none of them."""
+    return DECIMAL.findall(re.sub(r"\S+=\S+", "", line.replace("*", "")))
 
 
 Search = Callable[[Sequence[str], Sequence[float]], str]
