@@ -11,8 +11,8 @@ import pytest
 
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.archive import write_lines
-from sfao.reproduction.page import FIGURES, make_page
-from sfao.reproduction.protocol import protocol
+from sfao.reproduction.page import FIGURES, FRONT, make_pages
+from sfao.reproduction.protocol import PRESETS, protocol
 from tests.reproduction.made import record
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,16 +27,40 @@ def make(*arguments):
 @pytest.fixture(scope="module")
 def made():
     """What the records beside the page give now: `make reproduction` after every change of either."""
-    return make_page(DOCS / "records")
+    return make_pages(DOCS / "records")
 
 
-def test_the_page_is_that_of_the_records_beside_it(made):
-    assert (DOCS / "reproduction.md").read_text() == made.text
+def whole(made):
+    """All pages as one text."""
+    return "\n".join(made.texts.values())
+
+
+def test_the_pages_are_those_of_the_records_beside_them(made):
+    held = [DOCS / FRONT, *(DOCS / "reproduction").iterdir()]
+    assert {str(file.relative_to(DOCS)): file.read_text() for file in held} == made.texts
+
+
+def test_the_front_page_begins_with_five_sentences_and_leads_to_every_preset(made):
+    front = made.texts[FRONT]
+    title, _, *verdict = front.split("\n## ")[0].strip().splitlines()
+    assert title == "# The paper, reproduced"
+    assert [line.split(" ")[0] for line in verdict] == ["1.", "2.", "3.", "4.", "5."]
+    assert all(line.endswith(".") for line in verdict)
+    assert len(front.splitlines()) < 60
+    for preset in PRESETS:
+        assert f"](reproduction/{preset}.md)" in front
+        assert "](../reproduction.md)" in made.texts[f"reproduction/{preset}.md"]
+
+
+def test_readme_tells_what_the_verdict_tells(made):
+    told = re.findall(r"\d+ of \d+ such rows", (DOCS.parent / "README.md").read_text())
+    assert told
+    assert all(words in made.texts[FRONT] for words in told)
 
 
 def test_the_figures_are_those_of_the_records_and_all_are_shown(made):
     held = {file.name: file.read_text() for file in (DOCS / FIGURES).iterdir()}
-    shown = re.findall(rf"!\[.+\]\({FIGURES}/(\S+)\)", made.text)
+    shown = re.findall(rf"!\[.+\]\((?:\.\./)?{FIGURES}/(\S+)\)", whole(made))
     assert sorted(held) == sorted(made.figures) == sorted(shown)
     for name, picture in made.figures.items():
         assert len(held[name].encode()) < 100_000
@@ -74,10 +98,11 @@ def close(one, other):
 def test_a_figure_of_other_records_is_found_out(tmp_path):
     for number, last in enumerate((0.70, 0.71)):
         write_lines(tmp_path / str(number) / "released" / "x.jsonl", [record(TABLE1["SGD"], 0, last)])
-    one, other = (make_page(tmp_path / number).figures for number in "01")
-    assert sorted(one) == ["figure1-released.svg", "paper-and-ours.svg"]
+    one, other = (make_pages(tmp_path / number).figures for number in "01")
+    assert sorted(one) == ["agreement.svg", "figure1-released.svg", "paper-and-ours.svg"]
     for name in one:
         assert difference(one[name], one[name]) == ""
+    for name in ("figure1-released.svg", "paper-and-ours.svg"):
         assert difference(one[name], other[name]) != ""
     shape = re.search(r'<path d="M ([\d.]+)', one["paper-and-ours.svg"])
     moved = one["paper-and-ours.svg"].replace(shape[0], f'<path d="M {float(shape[1]) + 1}')
@@ -86,23 +111,24 @@ def test_a_figure_of_other_records_is_found_out(tmp_path):
 
 def test_records_that_are_nowhere(tmp_path):
     with pytest.raises(FolderError, match=r"`records` must be a folder that is there, got .*nowhere"):
-        make_page(tmp_path / "nowhere")
+        make_pages(tmp_path / "nowhere")
 
 
 def test_without_records_every_table_is_missing(tmp_path):
-    made = make_page(tmp_path)
-    text = made.text
+    made = make_pages(tmp_path)
+    text = whole(made)
     assert made.figures == {}
     assert text.count("not run yet") == 3 * 11
-    assert text.count("- Figure 2, the geometry of an update: drawn from the steps of a run") == 3
+    assert text.count("- Figure 2, the geometry of an update: drawn from the steps of a run, of which no sample") == 3
+    assert "nothing has been run yet" in made.texts[FRONT]
     assert "- Table 7, Split TinyImageNet, WRN-28-10: not run yet (`sfao reproduce table7 --preset paper`)" in text
 
 
 def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(tmp_path):
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [record(TABLE1["SGD"], seed) for seed in range(3)])
     (tmp_path / "missing.yaml").write_text("released:\n  table7: Tiny ImageNet was not at hand\n")
-    text = make_page(tmp_path).text
-    assert "### Table 1, Split MNIST: accuracy in % after the last task; preset released" in text
+    text = whole(make_pages(tmp_path))
+    assert "## Table 1, Split MNIST: accuracy in % after the last task; preset released" in text
     assert "ours, n = 3 of 5" in text  # the paper's five
     assert "60,000 training and 10,000 test images of mnist; on cpu (x86_64)" in text
     assert "Table 7, Split TinyImageNet, WRN-28-10: Tiny ImageNet was not at hand" in text
@@ -113,8 +139,8 @@ def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(t
 def test_rows_run_as_the_paper_s_were_are_a_table_of_their_own(tmp_path):
     si = protocol(1, "released", True).cells["SI", ""]
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [record(TABLE1["SGD"]), record(si)])
-    made = make_page(tmp_path)
-    assert len(re.findall("### Table .*every row as the paper's was produced", made.text)) == 1
+    made = make_pages(tmp_path)
+    assert len(re.findall("## Table .*every row as the paper's was produced", whole(made))) == 1
     assert "paper-and-ours-as-released.svg" in made.figures
 
 
@@ -123,7 +149,7 @@ def test_records_of_settings_that_have_changed_are_named(tmp_path):
     stale.config["epochs"] = 7
     write_lines(tmp_path / "released" / "split-mnist.jsonl", [stale])
     assert "1 records are of settings that the preset no longer has, and stand in no table: sgd on split-mnist." in (
-        make_page(tmp_path).text
+        whole(make_pages(tmp_path))
     )
 
 
@@ -132,7 +158,7 @@ def test_a_damaged_record_is_named(tmp_path):
     write_lines(file, [record(TABLE1["SGD"])])
     file.write_text(file.read_text() + "{\n")
     with pytest.raises(FolderError, match=r"split-mnist\.jsonl:2 must be the record of a run"):
-        make_page(tmp_path)
+        make_pages(tmp_path)
 
 
 def test_the_script_collects_and_writes(tmp_path):
@@ -140,17 +166,17 @@ def test_the_script_collects_and_writes(tmp_path):
     folder = series.folder(tmp_path / "runs", 0)
     folder.mkdir(parents=True)
     record(series).save(folder)
-    places = ["--records", tmp_path / "records", "--page", tmp_path / "page.md"]
+    places = ["--records", tmp_path / "records", "--docs", tmp_path]
     done = make("--collect", tmp_path / "runs", *places)
     assert (done.returncode, done.stderr) == (0, "")
-    made = make_page(tmp_path / "records")
-    assert (tmp_path / "page.md").read_text() == made.text
+    made = make_pages(tmp_path / "records")
+    assert {name: (tmp_path / name).read_text() for name in made.texts} == made.texts
     assert {file.name: file.read_text() for file in (tmp_path / FIGURES).iterdir()} == made.figures != {}
-    assert "ours, n = 1 of 5" in (tmp_path / "page.md").read_text()
+    assert "ours, n = 1 of 5" in (tmp_path / "reproduction" / "released.md").read_text()
 
 
 def test_the_script_says_in_a_line_what_is_wrong(tmp_path):
-    empty = make("--collect", tmp_path, "--records", tmp_path / "records", "--page", tmp_path / "page.md")
+    empty = make("--collect", tmp_path, "--records", tmp_path / "records", "--docs", tmp_path)
     assert empty.returncode == 1
     assert empty.stderr.startswith("make_reproduction: `collect` must be a folder that holds finished runs")
-    assert not (tmp_path / "page.md").exists()
+    assert not (tmp_path / FRONT).exists()

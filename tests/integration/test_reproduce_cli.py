@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -153,10 +154,12 @@ def test_data_that_is_absent_is_said_loudly_with_the_command_that_gets_it(tmp_pa
 
 
 def test_a_dry_run_lists_and_writes_nothing(root, tmp_path):
-    result = invoke("all", "--out", tmp_path / "out", "--data-root", root, "--dry-run")
+    names = ["table1", "table7", "--preset", "recommended", "--out", tmp_path / "out"]
+    result = invoke(*names, "--data-root", root, "--dry-run", "--jobs", "2")
     assert result.exit_code == 0
-    assert "paper/split-mnist/sfao-accept0.90-4" in result.stdout
-    assert "no data" in result.stdout
+    assert re.search(r"recommended/split-mnist/sfao-4 +to do +~\d+ s", result.stdout)
+    assert "50 runs: 25 to do, 25 no data" in result.stdout
+    assert re.search(r"In all about \d+ s\. ~: predicted from a few steps", result.stdout)
     assert not (tmp_path / "out").exists()
 
 
@@ -198,9 +201,9 @@ def test_a_quick_look_at_table_1_on_real_digits(tmp_path):
     assert code == 0, error
     assert "On a slice of mnist, 305 training images: not results on all of it." in text
     assert text.count("ours, n = 1 ") == 5  # the threshold of the released single run is not the paper's
-    assert (tmp_path / "out" / "paper" / "table1-fraction0.005.md").exists()
+    assert (tmp_path / "out" / "paper" / "table1-quick-fraction0.005.md").exists()
     assert not (tmp_path / "out" / "paper" / "table1.md").exists()
-    rows = json.loads((tmp_path / "out" / "paper" / "table1-fraction0.005.json").read_text())["rows"]
+    rows = json.loads((tmp_path / "out" / "paper" / "table1-quick-fraction0.005.json").read_text())["rows"]
     assert all(30 < row["cells"][5]["ours"]["mean"] < 90 for row in rows)
 
 

@@ -161,7 +161,7 @@ def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(tmp_path):
         "run": ["runs/BENCHMARK", "$SFAO_DATA or the cache"],
         "compare": ["runs/BENCHMARK", "$SFAO_DATA or the cache"],
         "report": ["report in the one RUN_DIR"],
-        "reproduce": ["(paper)", "5; quick: 1", "1; quick: 0.05", "on a GPU 4", "$SFAO_DATA or the cache"],
+        "reproduce": ["(paper)", "5; quick: 1", "1; quick: 0.1", "on a GPU 4", "$SFAO_DATA or the cache"],
     }.items(),
 )
 def test_the_help_tells_the_defaults(tmp_path, command, defaults):

@@ -8,6 +8,7 @@ import pytest
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.archive import Archive, collect, read_lines, read_runs, write_lines
 from sfao.reproduction.protocol import protocol
+from sfao.reproduction.scale import Scale
 from tests.records import make_old
 from tests.reproduction.made import record
 
@@ -17,7 +18,7 @@ SGD, EWC = (protocol(1, "released").cells[row, ""] for row in ("SGD", "EWC"))
 def leave(out, series, seed=0, **changes):
     """A run folder, as a run leaves it."""
     made = record(series, seed, **changes)
-    folder = series.folder(out, seed, made.config["fraction"])
+    folder = series.folder(out, seed, Scale(made.config["fraction"]))
     folder.mkdir(parents=True)
     made.save(folder)
     return made
@@ -28,7 +29,7 @@ def test_records_are_found_by_their_settings_whatever_seed_and_device():
     archive = Archive(records)
     assert archive.of(SGD) == records[:2]
     assert archive.of(EWC) == records[2:]
-    assert archive.of(SGD, fraction=0.5) == []
+    assert archive.of(SGD, Scale(0.5)) == []
     assert len(archive) == 3
 
 

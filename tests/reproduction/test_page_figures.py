@@ -6,7 +6,7 @@ import pytest
 
 from sfao.reports.figures import as_picture
 from sfao.reproduction.archive import Archive
-from sfao.reproduction.page_figures import draw_agreement, draw_figure1, draw_threshold_effect
+from sfao.reproduction.page_figures import draw_agreement, draw_figure1, draw_looks, draw_threshold_effect
 from sfao.reproduction.paper import table_numbers
 from sfao.reproduction.protocol import figure_series, protocol
 from sfao.reproduction.reproduced_table import reproduce_table
@@ -68,10 +68,23 @@ def test_a_method_s_own_row_is_drawn_and_none_of_those_beside_it():
 
 
 def test_what_is_on_a_part_of_the_data_says_so():
-    drawing = draw_agreement([table(1, [record(TABLE1["SGD"], data=PART)])])
+    drawing = draw_agreement([table(1, [record(TABLE1["SGD"], seed, data=PART) for seed in range(2)])])
     assert titles(drawing) == ["Table 1, Split MNIST *"]
     assert drawing.caption.endswith(" *: on a part of the training data.")
     assert "*" not in draw_agreement([table(1, [record(TABLE1["SGD"])])]).caption
+
+
+def test_one_seed_on_a_part_of_the_data_is_a_look_and_stands_in_a_figure_of_its_own():
+    look, solid = table(1, [record(TABLE1["SGD"], data=PART)]), table(1, [record(TABLE1["SGD"])])
+    assert draw_agreement([look]) is None
+    assert draw_looks([solid]) is None
+    drawing = draw_looks([look, solid])
+    assert titles(drawing) == ["Table 1, Split MNIST *, n = 1"]
+    assert drawing.name == "paper-and-ours-one-seed"
+    assert titles(draw_agreement([look, solid])) == ["Table 1, Split MNIST"]
+    again = table(1, [record(TABLE1["SGD"], data=PART)], as_released=True)
+    assert draw_looks([again]) is None
+    assert draw_looks([again], as_released=True).name == "paper-and-ours-one-seed-as-released"
 
 
 def test_rows_run_as_the_paper_s_were_are_a_figure_of_their_own():

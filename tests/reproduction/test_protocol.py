@@ -7,6 +7,7 @@ import pytest
 from sfao.reproduction.paper import paper_table, table_numbers
 from sfao.reproduction.protocol import FIGURES, METHODS, PRESETS, figure_series, list_names, protocol
 from sfao.reproduction.provenance import provenance
+from sfao.reproduction.scale import Scale
 
 
 def all_series(preset):
@@ -95,7 +96,7 @@ def test_folders_are_named_by_what_was_run():
         return series.folder(Path("out"), 4, **how).as_posix()
 
     assert folder(1, "SGD") == "out/released/split-mnist/sgd-4"
-    assert folder(1, "SFAO", preset="paper", fraction=0.05) == "out/paper/split-mnist-fraction0.05/sfao-4"
+    assert folder(1, "SFAO", preset="paper", scale=Scale(0.05)) == "out/paper/split-mnist-fraction0.05/sfao-4"
     assert folder(6, "EWC") == "out/released/split-cifar10-wrn/ewc-4"
     assert folder(10, "Permuted MNIST (5)", "SFAO 0.95") == "out/released/permuted-mnist-tasks5/sfao-accept0.95-4"
     assert folder(10, "Permuted MNIST (5)", "SFAO 0.80") == "out/released/permuted-mnist-tasks5/sfao-4"

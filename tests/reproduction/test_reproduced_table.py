@@ -11,6 +11,7 @@ from sfao.reproduction.archive import Archive
 from sfao.reproduction.formats import as_json, as_markdown, print_reproduction
 from sfao.reproduction.protocol import protocol
 from sfao.reproduction.reproduced_table import reproduce_table
+from sfao.reproduction.scale import Scale
 from tests.reproduction.made import record
 
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}
@@ -173,7 +174,7 @@ def test_records_of_fewer_tasks_than_the_table_has_are_refused():
 def test_a_slice_is_shown_only_when_it_is_asked_for_and_says_so():
     few = {"train": 600, "complete": False}
     archive = Archive([record(TABLE1["SGD"], 0, 0.9), record(TABLE1["SGD"], 0, 0.6, fraction=0.01, data=few)])
-    whole, part = (reproduce_table(1, "released", archive, asked=1, fraction=fraction) for fraction in (1.0, 0.01))
+    whole, part = (reproduce_table(1, "released", archive, asked=1, scale=Scale(fraction)) for fraction in (1.0, 0.01))
     assert row_of(whole, "SGD").cells[0].ours.mean == pytest.approx(90)
     assert row_of(part, "SGD").cells[0].ours.mean == pytest.approx(60)
     assert whole.caveats == []

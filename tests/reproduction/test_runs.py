@@ -6,6 +6,7 @@ import yaml
 from sfao.experiment.errors import FolderError
 from sfao.reproduction.protocol import protocol
 from sfao.reproduction.runs import plan_runs
+from sfao.reproduction.scale import Scale
 from tests.data.publishers import digits, write_mnist
 from tests.reproduction.made import record
 
@@ -28,7 +29,7 @@ def out(tmp_path):
 
 def leave(out, series, seed=0, *, data=FEW, **changes):
     made = record(series, seed, data=data, **changes)
-    folder = series.folder(out, seed, made.config["fraction"])
+    folder = series.folder(out, seed, Scale(made.config["fraction"]))
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(made.config))
     made.save(folder)

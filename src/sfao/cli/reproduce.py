@@ -10,7 +10,7 @@ import typer
 
 from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.cli.run import stop_signals
-from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say, say_json, spoken_errors, table
+from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say, say_json, spoken_errors
 
 if TYPE_CHECKING:
     from sfao.experiment.record import Record
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from sfao.reproduction.archive import Archive
     from sfao.reproduction.protocol import Series
     from sfao.reproduction.runs import Plan
+    from sfao.reproduction.scale import Scale
 
 ALL = "all"
-#: The share of the data with --quick.
-QUICK = 0.05
 
 
 def reproduce(
@@ -34,9 +33,12 @@ def reproduce(
         bool,
         typer.Option("--as-released", help="Every row as the paper's was really produced, with the released preset."),
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="One seed on a slice of the data: a look, no result.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="One seed on a tenth of the data, learnt ten times as fast: a look, no result."),
+    ] = False,
     fraction: Annotated[
-        float | None, typer.Option(help="How much of the training data.", show_default="1; quick: 0.05")
+        float | None, typer.Option(help="How much of the training data.", show_default="1; quick: 0.1")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="How many seeds, or which (3,7).", show_default="5; quick: 1")
@@ -55,7 +57,9 @@ def reproduce(
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and which are there.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the runs, which are there, and how long the others take.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
@@ -70,7 +74,7 @@ def reproduce(
             names=_parse_names(names),
             preset=_choose_preset(preset, as_released),
             as_released=as_released,
-            fraction=_choose_fraction(fraction, quick),
+            scale=_choose_scale(fraction, quick),
             seeds=parse_seeds(("1" if quick else "5") if seeds is None else seeds),
             out=out,
         )
@@ -78,7 +82,9 @@ def reproduce(
         _read_archive(request, [])  # a record that cannot be read is reported now, not after hours of work
         _warn_of_absent(plan, request)
         if dry_run:
-            _print_plan(plan, as_json)
+            from sfao.cli.reproduction_plan import show_plan
+
+            show_plan(plan, _assign_workers(plan.left, jobs), threads, data_root, as_json)
             return
         if not (plan.done or plan.left):
             raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
@@ -98,7 +104,7 @@ class _Request:
     names: list[str]
     preset: str
     as_released: bool
-    fraction: float
+    scale: "Scale"
     seeds: list[int]
     out: Path
 
@@ -121,12 +127,12 @@ class _Request:
         from sfao.reproduction.runs import plan_runs
 
         series = [one for name in self.names for one in self.series_of(name)]
-        return plan_runs(series, self.seeds, self.out, device=device, fraction=self.fraction, data_root=data_root)
+        return plan_runs(series, self.seeds, self.out, device=device, scale=self.scale, data_root=data_root)
 
     def file(self, name: str) -> Path:
         """Return the path of a table without its ending: results on a slice never replace those on all data."""
-        ending = "-as-released" * self.as_released + (f"-fraction{self.fraction:g}" if self.fraction < 1 else "")
-        return self.out / self.preset / f"{name}{ending}"
+        ending = ["as-released"] * self.as_released + self.scale.parts
+        return self.out / self.preset / "-".join([name, *ending])
 
 
 # -- Arguments ---------------------------------------------------------------------------------------------
@@ -158,14 +164,15 @@ def _choose_preset(preset: str | None, as_released: bool) -> str:
     return preset
 
 
-def _choose_fraction(fraction: float | None, quick: bool) -> float:
+def _choose_scale(fraction: float | None, quick: bool) -> "Scale":
     from sfao.experiment.errors import ConfigError
+    from sfao.reproduction.scale import QUICK_FRACTION, Scale
 
     if fraction is None:
-        return QUICK if quick else 1.0
+        return Scale(QUICK_FRACTION if quick else 1.0, quick)
     if not 0 < fraction <= 1:
         raise ConfigError(f"`fraction` must be in (0, 1], got {fraction:g}")
-    return fraction
+    return Scale(fraction, quick)
 
 
 # -- Runs ----------------------------------------------------------------------------------------------------
@@ -238,7 +245,7 @@ def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[di
             request.preset,
             archive,
             asked=len(request.seeds),
-            fraction=request.fraction,
+            scale=request.scale,
             as_released=request.as_released,
         )
         if one.empty:
@@ -259,7 +266,7 @@ def _write_figure(request: _Request, name: str) -> list[Path]:
     from sfao.reproduction.protocol import figure_series
 
     folders = [
-        series.folder(request.out, seed, request.fraction)
+        series.folder(request.out, seed, request.scale)
         for series in figure_series(name, request.preset)
         for seed in request.seeds
     ]
@@ -272,20 +279,6 @@ def _warn_of_absent(plan: "Plan", request: _Request) -> None:
     for dataset, message in plan.absent.items():
         affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
         say(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}")
-
-
-def _print_plan(plan: "Plan", as_json: bool) -> None:
-    states = {str(folder): state for folder, state in plan.states.items()}
-    if as_json:
-        say_json({"runs": states, "absent": plan.absent})
-        return
-    listed = table("run", "state")
-    for folder, state in states.items():
-        listed.add_row(folder, state)
-    screen = console()
-    screen.print(listed)
-    counts = {state: list(states.values()).count(state) for state in dict.fromkeys(states.values())}
-    screen.print(f"{len(states)} runs: {', '.join(f'{count} {state}' for state, count in counts.items())}")
 
 
 def _check_ended_well(records: "list[Record]") -> None:

@@ -161,13 +161,13 @@ def _load_steps(path: Path, digest: str) -> tuple[list[dict[str, Any]], str]:
     steps: list[dict[str, Any]] = []
     for number, line in enumerate(data.splitlines(), start=1):
         try:
-            steps.append(_check_step(parse_json(line, finite=False)))
+            steps.append(check_step(parse_json(line, finite=False)))
         except (ValueError, TypeError, KeyError, AttributeError):
             return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
     return steps, ""
 
 
-def _check_step(step: dict[str, Any]) -> dict[str, Any]:
+def check_step(step: dict[str, Any]) -> dict[str, Any]:
     """Return a step whose decisions and looks can be drawn; raise on any other."""
     for look in step["gate"].values():
         # Only layers that hold directions have a cosine.

@@ -13,6 +13,7 @@ from sfao.experiment.record import RECORD, Record, list_digests, read_record
 from sfao.outside_text.files import read_each_line
 from sfao.outside_text.limits import MOST_LINE
 from sfao.reproduction.protocol import Series
+from sfao.reproduction.scale import WHOLE, Scale
 
 #: Settings that do not make a run another one: its seed, and where it was done.
 APART = ("seed", "device")
@@ -33,9 +34,9 @@ class Archive:
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 
-    def of(self, series: Series, fraction: float = 1.0) -> list[Record]:
-        """Return the records of a series, by seed; those on a slice only for that `fraction`."""
-        found = self._by_key.get(settings_key(series.config(fraction=fraction).model_dump()), {})
+    def of(self, series: Series, scale: Scale = WHOLE) -> list[Record]:
+        """Return the records of a series, by seed; those on a slice only for that `scale`."""
+        found = self._by_key.get(settings_key(series.config(scale=scale).model_dump()), {})
         return [found[seed] for seed in sorted(found)]
 
     @property

@@ -11,6 +11,7 @@ from sfao.reports.figures import Drawing
 from sfao.reports.figures.paper_and_ours import Pair, paper_and_ours
 from sfao.reports.figures.threshold_sweep import Measurement, threshold_sweep
 from sfao.reports.runs import LoadedRun
+from sfao.reproduction.agreement import own_rows
 from sfao.reproduction.archive import Archive
 from sfao.reproduction.formats import describe_protocol
 from sfao.reproduction.paper import implied_forgetting, paper_table, single_run
@@ -23,6 +24,9 @@ ACCURACY_TABLE, PSM_TABLE = 10, 11
 PAPER, OURS = "paper", "ours"
 #: Ends the heading of what is not on all of its data.
 PARTIAL = " *"
+TITLE = "Average accuracy, paper and ours"
+AGAIN = ", every row as the paper's"
+LOOK = "one seed on a part of the data"
 
 
 # -- Average accuracy, paper and ours ---------------------------------------------------------------------------
@@ -31,21 +35,38 @@ PARTIAL = " *"
 def draw_agreement(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
     """Draw the average of every row of the tables with one column per task; None without any.
 
-    The tables are those of one protocol, or those `as_released`.
+    The tables are those of one protocol, or those `as_released`; none that is but a look.
     """
-    shown = [table for table in tables if table.kind == "accuracy" and table.as_released == as_released]
+    shown = [table for table in tables if table.as_released == as_released and not is_look(table)]
+    return _draw_averages(shown, "paper-and-ours" + "-as-released" * as_released, TITLE + AGAIN * as_released)
+
+
+def draw_looks(tables: Sequence[ReproducedTable], as_released: bool = False) -> Drawing | None:
+    """Draw the same of the tables that are but a look: one seed on a part of the data; None without any."""
+    shown = [table for table in tables if table.as_released == as_released and is_look(table)]
+    name = "paper-and-ours-one-seed" + "-as-released" * as_released
+    return _draw_averages(shown, name, f"{TITLE}{AGAIN * as_released}: a look at more tables, {LOOK}")
+
+
+def is_look(table: ReproducedTable) -> bool:
+    """Tell whether a table has no more than one seed, and that on a part of the data."""
+    return bool(table.caveats) and max((count for row in table.rows for count in row.counts), default=0) <= 1
+
+
+def _draw_averages(tables: Sequence[ReproducedTable], name: str, title: str) -> Drawing | None:
+    shown = [table for table in tables if table.kind == "accuracy"]
     if not shown:
         return None
-    # Beside a method's own row there are others of its name, to show what else the paper's could be.
-    rows = {_make_heading(table): [row for row in table.rows if not row.remark] for table in shown}
+    rows = {_make_heading(table): own_rows(table) for table in shown}
     counts = {count for own in rows.values() for row in own for count in row.counts}
     return paper_and_ours(
         {heading: [_pair(row) for row in own] for heading, own in rows.items()},
-        name=f"paper-and-ours{'-as-released' * as_released}",
-        title="Average accuracy, paper and ours",
+        name=name,
+        title=title,
         axis="average accuracy after the last task, %",
         caption=(
-            f"Average accuracy after the last task, preset {shown[0].preset}, {describe_protocol(as_released)}. Rings: "
+            f"Average accuracy after the last task, preset {shown[0].preset}, "
+            f"{describe_protocol(shown[0].as_released)}. Rings: "
             "the paper, which prints no spread of it. Dots: the mean of our runs, with their standard deviation as a "
             "bar"
             + (", which one seed alone has not" if 1 in counts else "")
@@ -60,7 +81,9 @@ def _partial_note(there_are: bool) -> str:
 
 
 def _make_heading(table: ReproducedTable) -> str:
-    return f"Table {table.number}, {STREAM_OF[table.number]}{PARTIAL if table.caveats else ''}"
+    """Table 4, Split CIFAR-100, WRN *, n = 1: what is not on all data, and what is but a look, says so."""
+    look = ", n = 1" if is_look(table) else ""
+    return f"Table {table.number}, {STREAM_OF[table.number]}{PARTIAL if table.caveats else ''}{look}"
 
 
 def _pair(row: Row) -> Pair:
@@ -152,3 +175,17 @@ def draw_figure1(preset: str, archive: Archive) -> Drawing | None:
     runs = [LoadedRun(Path(), f"{name}-{own.seed}", own, []) for name, found in records.items() for own in found]
     drawing = draw_figure("figure1", runs) if runs else None
     return drawing and replace(drawing, name=f"figure1-{preset}", title=f"Figure 1, {drawing.title.lower()}")
+
+
+# -- The paper's figure 2 -----------------------------------------------------------------------------------------
+
+
+def draw_figure2(preset: str, samples: Sequence[LoadedRun]) -> Drawing | None:
+    """Draw the geometry of an update from the steps that are kept; None where no gradient met a direction."""
+    drawing = draw_figure("figure2", samples) if samples else None
+    if drawing is None:
+        return None
+    count = sum(len(run.steps) for run in samples)
+    caption = f"{drawing.caption} Of {count} lines of its steps, kept with the records."
+    title = f"Figure 2, {drawing.title.lower()}"
+    return replace(drawing, name=f"figure2-{preset}", title=title, caption=caption)

@@ -9,6 +9,7 @@ from sfao.experiment.config import RunConfig, configure
 from sfao.gating.memories import MEMORIES
 from sfao.reproduction.paper import paper_table, table_numbers
 from sfao.reproduction.provenance import provenance
+from sfao.reproduction.scale import WHOLE, Scale
 from sfao.streams.suite import BENCHMARKS
 
 PRESETS = ("paper", "released", "recommended")
@@ -54,9 +55,11 @@ class Series:
     #: Dotted names and values, beyond the preset's.
     settings: Settings = ()
 
-    def config(self, seed: int = 0, **how: Any) -> RunConfig:
-        """Return the configuration of a run; `how` are settings of all runs, such as device and fraction."""
+    def config(self, seed: int = 0, *, scale: Scale = WHOLE, **how: Any) -> RunConfig:
+        """Return the configuration of a run; `how` are settings of all runs, such as the device."""
         settings = {**dict(self.settings), **how}
+        if scale != WHOLE:
+            settings |= scale.change(self.config(seed))
         return configure(self.benchmark, self.method, seed=seed, preset=self.preset, settings=settings)
 
     @property
@@ -72,7 +75,7 @@ class Series:
             parts.append(f"accept{chosen['options.accept_above']:.2f}")
         return "-".join(parts)
 
-    def place(self, fraction: float = 1.0) -> str:
+    def place(self, scale: Scale = WHOLE) -> str:
         """The folder of all series on the same stream and model: permuted-mnist-tasks5, split-cifar10-wrn."""
         chosen = dict(self.settings)
         parts = [self.benchmark]
@@ -80,12 +83,10 @@ class Series:
             parts.append(f"tasks{chosen['tasks']}")
         if "model.name" in chosen:
             parts.append("wrn")
-        if fraction < 1:
-            parts.append(f"fraction{fraction:g}")
-        return "-".join(parts)
+        return "-".join([*parts, *scale.parts])
 
-    def folder(self, out: Path, seed: int, fraction: float = 1.0) -> Path:
-        return out / self.preset / self.place(fraction) / f"{self.name}-{seed}"
+    def folder(self, out: Path, seed: int, scale: Scale = WHOLE) -> Path:
+        return out / self.preset / self.place(scale) / f"{self.name}-{seed}"
 
     @property
     def dataset(self) -> str:

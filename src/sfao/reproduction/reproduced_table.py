@@ -18,6 +18,7 @@ from sfao.reproduction.paper import (
 )
 from sfao.reproduction.protocol import STREAM_OF, Protocol, Series, protocol
 from sfao.reproduction.provenance import provenance
+from sfao.reproduction.scale import WHOLE, Scale
 
 AVERAGE, FORGETTING = "average", "F"
 RELEASED_THRESHOLD = "SFAO 0.80"
@@ -78,18 +79,19 @@ class ReproducedTable:
 
 
 def reproduce_table(
-    number: int, preset: str, archive: Archive, *, asked: int, fraction: float = 1.0, as_released: bool = False
+    number: int, preset: str, archive: Archive, *, asked: int, scale: Scale = WHOLE, as_released: bool = False
 ) -> ReproducedTable:
     """Return the table as the records of the archive fill it; rows without records stay empty."""
     printed, runs = paper_table(number), protocol(number, preset, as_released)
     as_released = as_released and printed.kind == "accuracy"  # the others have no rows of another protocol
-    found = {series: archive.of(series, fraction) for series in (*runs.cells.values(), *runs.sweep.values())}
+    found = {series: archive.of(series, scale) for series in (*runs.cells.values(), *runs.sweep.values())}
     _check_same_data(number, found)
     if printed.kind == "accuracy":
         _check_tasks(number, len(printed.columns), found)
-    filled = _RowFiller(printed, runs, found, fraction)
+    filled = _RowFiller(printed, runs, found, scale)
     rows = filled.fill_by_task() if printed.kind == "accuracy" else filled.fill_by_column()
     used = [record for series in runs.cells.values() for record in found[series]]
+    note = scale.describe(dict.fromkeys(series.config().model.name for series in runs.cells.values()))
     return ReproducedTable(
         number=number,
         title=printed.title,
@@ -100,7 +102,7 @@ def reproduce_table(
         columns=[*printed.columns, AVERAGE, FORGETTING] if printed.kind == "accuracy" else list(printed.columns),
         rows=rows,
         data=_unique(_data(record) for record in used),
-        caveats=_unique(caveat for record in used if (caveat := _caveat(record))),
+        caveats=_unique(caveat for caveat in (note, *map(_caveat, used)) if used and caveat),
         machines=_unique(_machine(record) for record in used),
         sources={row: provenance(number, row).source for row in printed.rows},
     )
@@ -109,8 +111,8 @@ def reproduce_table(
 class _RowFiller:
     """The rows of a table from the records of its series."""
 
-    def __init__(self, printed: PaperTable, runs: Protocol, found: dict[Series, list[Record]], fraction: float) -> None:
-        self.printed, self.runs, self.found, self.fraction = printed, runs, found, fraction
+    def __init__(self, printed: PaperTable, runs: Protocol, found: dict[Series, list[Record]], scale: Scale) -> None:
+        self.printed, self.runs, self.found, self.scale = printed, runs, found, scale
 
     def done(self, series: Series) -> list[Record]:
         return [record for record in self.found[series] if record.status == "done"]
@@ -189,7 +191,7 @@ class _RowFiller:
         return Row(row, cells, _unique(self._folder(s) for s in series if self.done(s)), self._trouble(series), remark)
 
     def _folder(self, series: Series) -> str:
-        return f"{series.place(self.fraction)}/{series.name}"
+        return f"{series.place(self.scale)}/{series.name}"
 
     def _trouble(self, series: Sequence[Series]) -> str:
         records = [record for one in series for record in self.found[one] if record.status != "done"]

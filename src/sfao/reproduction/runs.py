@@ -14,6 +14,7 @@ from sfao.experiment.folder import CONFIG, check_folder, finished_record
 from sfao.experiment.record import Record, describe_dataset, is_same_data
 from sfao.experiment.worker import Job
 from sfao.reproduction.protocol import Series
+from sfao.reproduction.scale import WHOLE, Scale
 from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
 
@@ -39,7 +40,7 @@ def plan_runs(
     out: Path,
     *,
     device: str = "cpu",
-    fraction: float = 1.0,
+    scale: Scale = WHOLE,
     data_root: Path | None = None,
 ) -> Plan:
     """Find the runs that are done and those left; raise a FolderError for a folder that holds something else.
@@ -52,10 +53,10 @@ def plan_runs(
     plan = Plan(absent=_find_absent(wanted, data_root))
     for one in wanted:
         for seed in seeds:
-            job = Job(one.config(seed, device=device, fraction=fraction), one.folder(out, seed, fraction))
+            job = Job(one.config(seed, scale=scale, device=device), one.folder(out, seed, scale))
             _sort(plan, one, job)
     for dataset in {BENCHMARKS[job.config.benchmark].dataset for job in plan.left}:
-        _check_data([r for r in plan.done if r.data["name"] == dataset], dataset, fraction, data_root)
+        _check_data([r for r in plan.done if r.data["name"] == dataset], dataset, scale.fraction, data_root)
     return plan
 
 

@@ -1,0 +1,161 @@
+"""Every number that a page tells as a result has the record it came from, or the command that makes it again."""
+
+import json
+import runpy
+
+import pytest
+
+from sfao.reproduction.archive import read_lines, write_lines
+from sfao.reproduction.protocol import protocol
+from tests.docs.number_blocks import ROOT, agrees, numbers_in, read_blocks
+from tests.docs.recorded_numbers import find_fault
+from tests.reproduction.made import record
+
+#: Pages that are generated whole, and compared with their records elsewhere.
+GENERATED = ("docs/reproduction.md", "docs/reproduction/", "docs/reliability.md", "docs/tutorial.md")
+PAGES = [
+    page
+    for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    if not str(page.relative_to(ROOT)).startswith(GENERATED) and page.name != "CHANGELOG.md"
+]
+BLOCKS = [block for page in PAGES for block in read_blocks(page)]
+MARKED = [block for block in BLOCKS if block.marker]
+
+SETTINGS = "settings and equations, no results"
+THROWN_AWAY = "measured in a laboratory that was thrown away, and says so; cannot be made again"
+#: {page: {how a block begins: why it has neither record nor command}}
+ALLOWED = {
+    "docs/ablation.md": {
+        "Streams: *split*": SETTINGS,
+        "| | split | split 5": THROWN_AWAY,
+        "(SGD, the defaults and the rows": THROWN_AWAY,
+        "- **The output side**": THROWN_AWAY,
+    },
+    "docs/integrations/transformers.md": {"- **Checkpoints**": "differences that its tests measure"},
+    "docs/method.md": {
+        "A  = sum": SETTINGS,
+        "- **Softness.**": SETTINGS,
+        "Behind another": SETTINGS,
+        "| option": SETTINGS,
+    },
+    "docs/options.md": {
+        "| if | then |": SETTINGS,
+        "`keep` is the option": SETTINGS,
+        "Of directions, `accept_above`": SETTINGS,
+        '`granularity="global"`': "chosen on held-out images; the runs were not kept",
+    },
+}
+
+
+def name(block) -> str:
+    return block.where
+
+
+@pytest.mark.parametrize("block", MARKED, ids=name)
+def test_marked_numbers_are_those_of_their_records(block):
+    assert find_fault(block) == ""
+
+
+def test_results_without_a_record_stand_beside_a_command_or_are_allowed():
+    bare = [block for block in BLOCKS if block.tells_results and not (block.marker or block.has_command)]
+    found = {(str(block.page.relative_to(ROOT)), block.text.strip()) for block in bare}
+    unexplained = [
+        f"{page}: {text.splitlines()[0][:80]}"
+        for page, text in sorted(found)
+        if not any(text.startswith(start) for start in ALLOWED.get(page, {}))
+    ]
+    assert unexplained == []
+    unused = [
+        f"{page}: {start}"
+        for page, starts in ALLOWED.items()
+        for start in starts
+        if not any(page == where and text.startswith(start) for where, text in found)
+    ]
+    assert unused == []
+
+
+# -- The check itself ----------------------------------------------------------------------------------------
+
+SERIES = {row: series for (row, _), series in protocol(1, "released").cells.items()}
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a page below a marker, and return what is wrong with it."""
+    monkeypatch.setattr("tests.docs.number_blocks.ROOT", tmp_path)
+    runs = [record(SERIES[row], seed, 0.7 + seed / 50) for row in ("SGD", "OGD") for seed in range(3)]
+    write_lines(tmp_path / "runs.jsonl", runs)
+    (tmp_path / "made.json").write_text(json.dumps({"speed": {"ratio": 1.2345}, "bytes": 1200000}))
+    (tmp_path / "page.md").write_text("All tables: 85.4 and 1,441.82 MB.\n")
+    (tmp_path / "program.py").write_text("print(f'{3 * 1.5:.2f} s, 5386.3 MB')\n")
+
+    def check(marker: str, text: str) -> str:
+        page = tmp_path / "written.md"
+        page.write_text(f"# Title\n\n<!-- {marker} -->\n\n{text}\n")
+        (block,) = read_blocks(page)
+        return find_fault(block, tmp_path)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("marker", "right", "wrong"),
+    [
+        ("from runs.jsonl: compare", "| sgd | 0.720 ± 0.020 |\n| **ogd** | .72 |", "0.72 0.73"),
+        ("from runs.jsonl: 100 * average_accuracy ± by method", "| `sgd` | 80.6 then 72.0 ± 2.0 |", "72.0 72.1"),
+        ("from runs.jsonl: average_accuracy by method", "sgd  0.720  best\nogd  0.720", "0.720 0.721"),
+        ("from made.json: speed.ratio, bytes", "It is 1.23 times as fast with 1,200,000 bytes.", "1.23 1.24"),
+        ("from page.md", "SFAO has 85.4, in 1441.82 MB.", "85.4 85.5"),
+        ("printed by: program.py", "It takes 4.5 s and 5.39 GB.", "4.5 4.6"),
+    ],
+)
+def test_a_digit_that_was_changed_is_found(write, marker, right, wrong):
+    assert write(marker, right) == ""
+    before, after = wrong.split()
+    fault = write(marker, right.replace(before, after, 1))
+    assert fault.startswith("written.md:")
+    assert fault != ""
+
+
+def test_rows_and_files_that_are_not_there_are_named(write):
+    assert "the records have no row 'gpm', only" in write("from runs.jsonl: compare", "| gpm | 0.72 |")
+    assert "there is no gone.jsonl" in write("from gone.jsonl: compare", "| sgd | 0.72 |")
+    assert "a rule must be `compare` or" in write("from runs.jsonl: best", "| sgd | 0.72 |")
+    assert "no row with a decimal number" in write("from runs.jsonl: compare", "nothing")
+
+
+def test_blocks_that_tell_results_are_told_from_settings(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A\n\nSGD has .65 and SFAO .85.\n\nVersion 2.13.0, `lr=0.05, keep=0.6`, in 2026.\n\n| a |\n|---|\n| 0.5 |\n\n"
+        "```python\nx = 0.5, 0.6\n```\n\n# B\n\n    sfao compare split-mnist\n\nends at 0.75 beside 0.85.\n"
+    )
+    blocks = [(block.text.splitlines()[0], block.tells_results, block.has_command) for block in read_blocks(page)]
+    assert blocks == [
+        ("SGD has .65 and SFAO .85.", True, False),
+        ("Version 2.13.0, `lr=0.05, keep=0.6`, in 2026.", False, False),
+        ("| a |", True, False),
+        ("    sfao compare split-mnist", False, True),
+        ("ends at 0.75 beside 0.85.", True, True),
+    ]
+
+
+def test_numbers_agree_to_the_digits_that_are_written():
+    assert numbers_in("1,441.82 MB, .860 ± 0.02, 784-256-10, torch 2.13.0, 20x") == ["1,441.82", ".860", "0.02"]
+    assert agrees(".86", 0.8649)
+    assert agrees("0.865", 0.86451)
+    assert not agrees("0.86", 0.8651)
+
+
+def test_records_of_a_folder_of_runs_are_kept(tmp_path, monkeypatch, capsys):
+    folder = SERIES["SGD"].folder(tmp_path / "runs", 0)
+    folder.mkdir(parents=True)
+    record(SERIES["SGD"]).save(folder)
+    program, file = str(ROOT / "docs" / "keep_records.py"), tmp_path / "kept" / "runs.jsonl"
+    monkeypatch.setattr("sys.argv", [program, str(tmp_path / "runs"), str(file)])
+    runpy.run_path(program, run_name="__main__")
+    assert capsys.readouterr().out == f"{file}: 1 runs\n"
+    assert [one.method for one in read_lines(file)] == ["sgd"]
+    monkeypatch.setattr("sys.argv", [program, str(tmp_path / "kept"), str(file)])
+    with pytest.raises(SystemExit, match="keep_records: `RUNS` must be a folder that holds finished runs"):
+        runpy.run_path(program, run_name="__main__")
