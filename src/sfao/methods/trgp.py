@@ -28,7 +28,6 @@ from sfao.methods.trust_region import (
     choose_axes,
     choose_trusted,
     differentiate_scale,
-    leave_out,
     measure_shares,
     scale_rows,
 )
@@ -73,6 +72,7 @@ class TRGP(Method):
         #: For each task that has begun, the scales that it is answered with.
         self.scales: list[Scales] = []
         self.past_outputs: list[slice] = []
+        self._copies: dict[tuple[str, int], Tensor] = {}
         held = {parameter for layer in self.layers.values() for parameter in layer.parameters()}
         #: The parameters that are frozen after the first task.
         self.others = [parameter for parameter in model.parameters() if parameter not in held]
@@ -81,6 +81,7 @@ class TRGP(Method):
     # -- What the loop calls -----------------------------------------------------------------------------
 
     def begin_task(self, number: int, task: Task) -> None:
+        self._copies.clear()
         self.scales.append(self._choose_scales(number, task) if number else {})
         self.scale_descent = self._make_scale_descent()
 
@@ -95,11 +96,13 @@ class TRGP(Method):
             gradient = read_gradient_rows(self.layers[name])
             if gradient is None or name == free:
                 continue
+            along = gradient @ basis
             rows = read_rows(self.layers[name])
             for past, scale in self.scales[number].get(name, {}).items():
-                scale.grad = differentiate_scale(gradient, rows, self._find_axes(name, past))
+                own = self.own_axes[past][name]
+                scale.grad = differentiate_scale(rows, self._find_axes(name, past), along[:, own])
             # What the scales would change of this gradient lies along the basis, and is left out with the rest.
-            write_gradient_rows(self.layers[name], leave_out(gradient, basis))
+            write_gradient_rows(self.layers[name], torch.addmm(gradient, along, basis.T, alpha=-1))
         if self.past_outputs:
             for parameter in self.others:
                 parameter.grad = None
@@ -124,8 +127,8 @@ class TRGP(Method):
             basis = self.bases.get(name, read_rows(layer).T[:, :0])
             values, axes = found[layer.weight].find_axes(basis.T[:0])
             threshold = min(1.0, self.thresholds[name] + number * self.options.threshold_increase)
-            grown, own[name] = choose_axes(basis.to(axes), axes.T * values.sqrt(), threshold)
-            self.bases[name] = grown.float()
+            grown, needed = choose_axes(basis.to(axes), axes.T * values.sqrt(), threshold)
+            self.bases[name], own[name] = grown.float(), needed.to(self.device)
         self.own_axes.append(own)
         self.past_outputs.append(task.outputs)
 
@@ -173,7 +176,10 @@ class TRGP(Method):
         return found
 
     def _find_axes(self, name: str, past: int) -> Tensor:
-        return self.bases[name][:, self.own_axes[past][name].to(self.device)]
+        """Return the axes of a past task, as columns. They never change: every step would make the same copy."""
+        if (name, past) not in self._copies:
+            self._copies[name, past] = self.bases[name][:, self.own_axes[past][name]]
+        return self._copies[name, past]
 
     def _find_free_layer(self, outputs: slice) -> str | None:
         """Return the name of the last layer where no past task has used these outputs."""
@@ -212,8 +218,9 @@ class TRGP(Method):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
+        self._copies.clear()
         self.bases = {name: basis.to(self.device) for name, basis in state["bases"].items()}
-        self.own_axes = [dict(own) for own in state["own_axes"]]
+        self.own_axes = [{name: own.to(self.device) for name, own in each.items()} for each in state["own_axes"]]
         self.scales = [
             {name: {past: scale.to(self.device) for past, scale in layer.items()} for name, layer in each.items()}
             for each in state["scales"]

@@ -57,16 +57,13 @@ def choose_trusted(shares: Sequence[float], trust: float, most: int) -> list[int
 
 def scale_rows(rows: Tensor, regions: Sequence[Region]) -> Tensor:
     """Return weights whose part along the axes of trusted tasks is scaled: W + sum of W B (Q - 1) B' (equation 6)."""
-    return rows + sum(
-        (((rows @ axes) @ scale - rows @ axes) @ axes.T for axes, scale in regions), torch.zeros_like(rows)
-    )
+    scaled = rows
+    for axes, scale in regions:
+        along = rows @ axes
+        scaled = torch.addmm(scaled, along @ scale - along, axes.T)
+    return scaled
 
 
-def differentiate_scale(gradient: Tensor, rows: Tensor, axes: Tensor) -> Tensor:
-    """Return the gradient of a scale, from that of the scaled weights: (W B)' G B."""
-    return (rows @ axes).T @ (gradient @ axes)
-
-
-def leave_out(rows: Tensor, basis: Tensor) -> Tensor:
-    """Return rows without what lies along the axes of a basis."""
-    return rows - (rows @ basis) @ basis.T
+def differentiate_scale(rows: Tensor, axes: Tensor, gradient_along: Tensor) -> Tensor:
+    """Return the gradient of a scale, (W B)' G B, from that of the scaled weights along the same axes, G B."""
+    return (rows @ axes).T @ gradient_along
