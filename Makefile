@@ -13,8 +13,8 @@ COMPANY_REQUIREMENTS := $(wildcard tests/company/requirements*.txt)
 SUPPLY := .venv-supply
 SUPPLY_INSTALLED := $(SUPPLY)/.installed
 
-.PHONY: demo test test-company soak lint types tests docs bench readme reproduction tutorial architecture reliability \
-  lock sbom audit clean
+.PHONY: demo test test-company soak lint types tests docs bench readme reproduction tutorial notebook baselines \
+  architecture reliability lock sbom audit clean
 
 demo: $(INSTALLED)
 	$(BIN)/sfao demo
@@ -68,6 +68,14 @@ reproduction: $(INSTALLED)
 # The tutorial, with what its code prints now.
 tutorial: $(INSTALLED)
 	$(BIN)/python docs/make_tutorial.py
+
+# The notebook of the examples, with what its cells print and show now.
+notebook: $(INSTALLED)
+	$(BIN)/python docs/make_notebook.py
+
+# The page on baselines, from the records beside it.
+baselines: $(INSTALLED)
+	$(BIN)/python docs/make_baselines.py
 
 # The picture of what may import what, from the table that the tests check.
 architecture: $(INSTALLED)

@@ -15,6 +15,7 @@ from sfao.experiment.forgetting_watch import MeasuredForgetting, PredictedForget
 from sfao.experiment.record import describe_rollback, load_record
 from sfao.methods import METHODS
 from sfao.methods.method import Method
+from tests.methods.scenarios import set_scenario
 
 #: Two tasks of 40 steps, with a rate at which the second one overwrites the first.
 FAST = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.5, "validation": 0.2}
@@ -27,7 +28,7 @@ GUARDED = [name for name, method in METHODS.items() if not method.revisits]
 
 
 def config(method="sgd", **settings):
-    return configure("split-mnist-5k", method, settings={**FAST, **settings})
+    return configure("split-mnist-5k", method, settings={**FAST, **set_scenario(method), **settings})
 
 
 def test_a_sharp_rise_is_undone_and_the_rest_of_the_task_learnt_more_carefully(tmp_path):

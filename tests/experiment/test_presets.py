@@ -5,13 +5,14 @@ from sfao.experiment.errors import ConfigError
 from sfao.experiment.presets import preset_names, preset_settings, preset_source
 from sfao.methods import METHODS
 from sfao.streams.suite import BENCHMARKS
+from tests.methods.scenarios import set_scenario
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_can_be_configured_and_says_where_it_comes_from(preset):
     for method in METHODS:
         for benchmark in BENCHMARKS:
-            configure(benchmark, method, preset=preset)
+            configure(benchmark, method, preset=preset, settings=set_scenario(method))
             if preset_settings(preset, method, benchmark):
                 assert preset_source(preset, method, benchmark)
 

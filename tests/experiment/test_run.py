@@ -14,6 +14,7 @@ from sfao.experiment.record import load_record
 from sfao.experiment.run import Run
 from sfao.methods import METHODS
 from sfao.models import MODELS, wide_resnet
+from tests.methods.scenarios import set_scenario
 from tests.records import change_record
 
 DIGITS = {"name": "mnist-5k", "test": 1000, "embedded": True, "digest": "a6bbd5113f469d9a", "published": True}
@@ -21,7 +22,7 @@ FAST = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.0
 
 
 def config(method="sgd", **settings):
-    return configure("split-mnist-5k", method, settings={**FAST, **settings})
+    return configure("split-mnist-5k", method, settings={**FAST, **set_scenario(method), **settings})
 
 
 def test_what_a_run_leaves(tmp_path, digits):

@@ -8,6 +8,7 @@ from sfao.methods.search_range import Choice, Range
 from sfao.streams.suite import BENCHMARKS
 from sfao.tuning.search import make_search
 from sfao.tuning.space import choose_space, parse_search
+from tests.methods.scenarios import set_scenario
 
 
 def choose(*texts, method="sfao", **fixed):
@@ -41,7 +42,7 @@ def test_whole_numbers_where_the_setting_takes_no_others(name, where, kind):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_what_a_method_searches_by_itself_breaks_no_rule_of_its_own(method, benchmark):
-    search = make_search(benchmark, method, [0], {})
+    search = make_search(benchmark, method, [0], set_scenario(method))
     if not METHODS[method].search_space:
         with pytest.raises(ConfigError, match=f"got {method}: it has no options to choose; --search names settings"):
             choose_space(search, {})

@@ -98,6 +98,9 @@ class RunConfig(BaseModel):
     def _check_choices(self) -> "RunConfig":
         BENCHMARKS.find("benchmark", self.benchmark)
         METHODS.find("method", self.method)
+        if METHODS[self.method].needs_task and self.scenario != "task":
+            rule = f"`scenario` must be task with {self.method}, which must be told the task that it answers"
+            raise ValueError(f"{rule}, got {self.scenario!r}")
         if self.evaluate == "validation" and self.validation == 0:
             raise ValueError("`evaluate: validation` needs examples held out: `validation` must be above 0, got 0")
         return self

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from sfao.experiment.errors import Diverged
+from sfao.methods import Method
 from sfao.streams.labelled_images import LabelledImages
 from sfao.streams.stream import Task
 
@@ -13,15 +14,18 @@ BATCH = 1000
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, tasks: Iterable[Task], on: str, device: torch.device) -> list[float]:
-    """Return the accuracy on the `test` or `validation` part of every task.
+def evaluate(method: Method, tasks: Iterable[Task], on: str, device: torch.device) -> list[float]:
+    """Return the accuracy of a method's model on the `test` or `validation` part of every task, counted from 0.
 
     Raises Diverged when an output is not finite, because argmax would return a class nevertheless.
     """
-    was_training = model.training
-    model.eval()
-    found = [_measure_accuracy(model, task, choose_images(task, on), device) for task in tasks]
-    model.train(was_training)
+    was_training = method.model.training
+    method.model.eval()
+    found = []
+    for number, task in enumerate(tasks):
+        with method.lend_model(number) as model:
+            found.append(_measure_accuracy(model, task, choose_images(task, on), device))
+    method.model.train(was_training)
     return found
 
 

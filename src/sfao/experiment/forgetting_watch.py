@@ -7,7 +7,6 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
-from torch import nn
 
 from sfao.experiment.evaluation import evaluate
 from sfao.methods import Method
@@ -69,9 +68,9 @@ class MeasuredForgetting(ForgettingWatch):
     two checks.
     """
 
-    def __init__(self, limit: float, model: nn.Module, stream: Stream, device: torch.device) -> None:
+    def __init__(self, limit: float, method: Method, stream: Stream, device: torch.device) -> None:
         super().__init__(limit)
-        self._model, self._stream, self._device = model, stream, device
+        self._method, self._stream, self._device = method, stream, device
         self._start: list[float] = []
         self._forgetting = 0.0
 
@@ -98,7 +97,7 @@ class MeasuredForgetting(ForgettingWatch):
         """Nothing: a bad check has changed nothing."""
 
     def _measure(self, tasks: int) -> list[float]:
-        return evaluate(self._model, self._stream.tasks[:tasks], "validation", self._device)
+        return evaluate(self._method, self._stream.tasks[:tasks], "validation", self._device)
 
     def state_dict(self) -> dict[str, Any]:
         return {"start": self._start, "forgetting": self._forgetting}

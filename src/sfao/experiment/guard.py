@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import nn
 
 from sfao.experiment.checkpoint import pack_state, unpack_state
 from sfao.experiment.errors import GuardError, SharpForgetting
@@ -84,12 +83,10 @@ class Guard:
         self.watch.load_state_dict(state["watch"])
 
 
-def make_guard(
-    config: GuardConfig | None, model: nn.Module, method: Method, stream: Stream, device: torch.device
-) -> Guard | None:
+def make_guard(config: GuardConfig | None, method: Method, stream: Stream, device: torch.device) -> Guard | None:
     """Return the guard that the settings ask for; None when they ask for none."""
     if config is None:
         return None
     if config.kind == "measured":
-        return Guard(config, MeasuredForgetting(config.rise, model, stream, device))
+        return Guard(config, MeasuredForgetting(config.rise, method, stream, device))
     return Guard(config, PredictedForgetting(config.rise, method))

@@ -65,7 +65,7 @@ class Run:
         self.model = make_model(config.model, self.stream, config.seed).to(self.device)
         self.method = METHODS[config.method](self.model, config.training, config.method_options)
         self.position = Position()
-        self._guard = make_guard(config.guard, self.model, self.method, self.stream, self.device)
+        self._guard = make_guard(config.guard, self.method, self.stream, self.device)
 
     # -- Learning --------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Run:
         at.epoch, at.batch = at.epoch + 1, 0
 
     def _accuracies(self) -> list[float]:
-        return evaluate(self.model, self.stream, self.config.evaluate, self.device)
+        return evaluate(self.method, self.stream, self.config.evaluate, self.device)
 
     def _tell(self, loss: Tensor, report: Report, rate: float) -> None:
         at, value = self.position, self._check_finite(loss)

@@ -16,6 +16,7 @@ from sfao.methods.sfao import SFAOMethod
 from sfao.methods.sgd import SGD
 from sfao.methods.sgp import SGP
 from sfao.methods.si import SI
+from sfao.methods.trgp import TRGP
 from sfao.names import Names
 
 __all__ = ["METHODS", "Method", "MethodOptions", "Training"]
@@ -41,5 +42,8 @@ METHODS: Names[type[Method]] = Names(
     "method",
     "sfao.methods",
     check_method,
-    {method.name: method for method in (SGD, Joint, EWC, SI, LwF, OGD, AGEM, GEM, ER, DERPP, GPM, SGP, SFAOMethod)},
+    {
+        method.name: method
+        for method in (SGD, Joint, EWC, SI, LwF, OGD, AGEM, GEM, ER, DERPP, GPM, SGP, TRGP, SFAOMethod)
+    },
 )

@@ -1,6 +1,7 @@
 """The interface of the laboratory's methods: ways to learn a stream of tasks, one batch at a time."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -87,6 +88,11 @@ class Method:
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         """Store what later tasks need of task `number`, which has just been learnt."""
         self.optimizer.drop_momentum()
+
+    @contextmanager
+    def lend_model(self, number: int) -> Iterator[nn.Module]:
+        """Lend the model with the weights that answer task `number`; they differ where a method `needs_task`."""
+        yield self.model
 
     def tighten(self) -> str:
         """Learn more carefully until `relax`, after a rollback; return what has changed, in words."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sfao.gating.input_moments import AllInputMoments, InputMoments
 from sfao.methods.gpm import GPMOptions, grow_basis, overlap, per_layer, split_into_examples
+from sfao.methods.layer_rows import read_gradient_rows, write_gradient_rows
 from sfao.methods.method import Method, MethodOptions, Training
 from sfao.methods.search_range import Range, SearchSpace
 from sfao.optim._consolidation.inputs import gather_inputs
@@ -75,7 +76,9 @@ class SGP(Method):
         is_last_free = not any(overlap(outputs, past) for past in self.past_outputs)
         for name, space in self.spaces.items():
             if not (is_last_free and name == list(self.layers)[-1]):
-                _project(self.layers[name], space)
+                gradient = read_gradient_rows(self.layers[name])
+                if gradient is not None:
+                    write_gradient_rows(self.layers[name], take(gradient, space))
         if self.past_outputs:
             for parameter in self.others:
                 parameter.grad = None
@@ -124,18 +127,3 @@ class SGP(Method):
         super().load_state_dict(state)
         self.spaces = {name: Space(*(t.to(self.device) for t in held)) for name, held in state["spaces"].items()}
         self.past_outputs = [slice(start, stop) for start, stop in state["past_outputs"]]
-
-
-def _project(layer: nn.Linear | nn.Conv2d, space: Space) -> None:
-    """Take from a layer's gradient, in place, what its space says."""
-    if layer.weight.grad is None:
-        return
-    rows = layer.weight.grad.flatten(1)
-    width = rows.shape[1]
-    if layer.bias is not None and layer.bias.grad is not None:
-        rows = torch.cat([rows, layer.bias.grad[:, None]], 1)
-        rows = take(rows, space)
-        layer.bias.grad.copy_(rows[:, width])
-    else:
-        rows = take(rows, Space(space.basis[:width], space.importances))
-    layer.weight.grad.copy_(rows[:, :width].view_as(layer.weight))
