@@ -184,7 +184,7 @@
     const last = stepOf(stretches[stretches.length - 1]);
     const uprights = drawUprights(taskEnds, last);
     const top = Math.max(...stretches.map((stretch) => stretch[3] ?? 0)) || 1;
-    put(find("loss-top"), small(top));
+    put(find("loss-range"), `drawn from 0 to ${small(top)}`);
     put(find("last-step"), `step ${whole(last)}`);
     draw(lossPaths.loss, drawLine(stretches.map((stretch) => [stepOf(stretch), stretch[3]]), top, last));
     draw(lossPaths.tasks, uprights);
