@@ -42,7 +42,9 @@ def test_the_baseline_may_win_over_ours():
 def test_what_chance_explains_is_no_win():
     close = [*seeds("gpm", 0.70, 0.75, 0.72), *seeds("sfao", 0.75, 0.70, 0.74)]
     assert headline(close).startswith("sfao and gpm, the best of 2 methods that store no data, cannot be told apart: ")
-    assert "p = 0.8" in headline(close)
+    assert "apart: accuracy 0.730 and 0.723 (p = 0.8" in headline(close)
+    equal = [*seeds("gpm", 0.70, 0.75, 0.71), *seeds("sfao", 0.75, 0.70, 0.71)]
+    assert "apart: accuracy 0.720 (p = 1, " in headline(equal)
     assert "beats" not in describe_finding(close)
 
 

@@ -119,9 +119,10 @@ def _describe_lead(rivals: Sequence[Row], test: PairedTest) -> str:
     accuracies = f"{_mean(first.accuracy):.3f} to {_mean(second.accuracy):.3f}"
     # Means are over all seeds of each, the test over those that both have: the two may disagree on who is ahead.
     if test.p is not None and (test.p >= SIGNIFICANT or (test.difference or 0.0) <= 0):
+        reached = " and ".join(dict.fromkeys(f"{_mean(row.accuracy):.3f}" for row in (first, second)))
         return (
             f"{_name(first)} and {_name(second)}, the best of {field}, cannot be told apart: "
-            f"accuracy {accuracies} ({_format_p(test)})."
+            f"accuracy {reached} ({_format_p(test)})."
         )
     won = test.p is not None
     lead = (
