@@ -24,6 +24,7 @@ HEADINGS = [
     "seeds",
     "accuracy",
     "95 % interval",
+    "learnt",
     "forgetting",
     "held",
     "time",
@@ -80,7 +81,7 @@ def test_the_keyboard_sorts(page):
     button = results(page).get_by_role("button", name="forgetting")
     button.focus()
     page.keyboard.press("Enter")
-    heading = results(page).locator("thead th").nth(4)
+    heading = results(page).locator("thead th").nth(HEADINGS.index("forgetting"))
     assert heading.get_attribute("aria-sort") == "ascending"
     page.keyboard.press("Space")
     assert heading.get_attribute("aria-sort") == "descending"

@@ -153,8 +153,9 @@ def test_data_that_is_absent_is_said_loudly_with_the_command_that_gets_it(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_lists_and_writes_nothing(root, tmp_path):
-    names = ["table1", "table7", "--preset", "recommended", "--out", tmp_path / "out"]
+def test_a_dry_run_lists_and_writes_nothing(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["table1", "table7", "--preset", "recommended", "--out", "out"]
     result = invoke(*names, "--data-root", root, "--dry-run", "--jobs", "2")
     assert result.exit_code == 0
     assert re.search(r"recommended/split-mnist/sfao-4 +to do +~\d+ s", result.stdout)

@@ -88,7 +88,7 @@ def wait_for(path: Path, process: Command) -> None:
         (["split-mnist-5k", "--method", "sgd", "--set", "tasks=7"], "`tasks` must divide the 10 classes"),
         (["split-mnist-5k", "--method", "sgd", "--set", "device=meta"], "`device` must be one that this machine has"),
         (["split-mnist-5k", "--method", "sgd", "--set", "model.hidden="], "`hidden` must be a whole number"),
-        (["split-mnist-5k", "--method", "sgd", "--set", "model.hidden=100000000000"], "can't allocate memory"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "model.hidden=100000000000"], "`hidden` must give a model of"),
     ],
 )
 def test_bad_usage(tmp_path, arguments, message):

@@ -70,7 +70,9 @@ def test_no_address_in_the_package_is_without_encryption() -> None:
         if file.is_file()
         for url in re.findall(r"http://[^\s\"')]+", file.read_text())
     ]
-    assert [line for line in found if "http://www.w3.org/" not in line] == []
+    # The second is of the page that a run serves on this machine alone.
+    allowed = ("http://www.w3.org/", "server.py: http://{HOST}:")
+    assert [line for line in found if not any(part in line for part in allowed)] == []
 
 
 def test_wheels_of_our_pythons_are_accepted_and_sources_only_where_there_is_none() -> None:

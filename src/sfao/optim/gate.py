@@ -256,7 +256,9 @@ class Gate(Looks, Changes, Saves):
     def consolidate_task(self, model: nn.Module, request: Request, momentum: Momentum) -> int:
         """Consolidate as asked for, and end a momentum with the task, both or neither."""
         if self._lost_optimizer:
-            raise RuntimeError("a copy of an attached gate must be attached too: attach() the copy, or detach() it")
+            raise RuntimeError(
+                "a copy of an attached gate must be attached too: attach() it to the copy, or detach() it"
+            )
         stored = change_books(self, lambda: self._consolidate(model, request, momentum), momentum.undo)
         for hook in list(self._hooks.values()):
             hook(self)
