@@ -1,6 +1,7 @@
 """Runs of a second: a stream of small images with something to learn, and a loop that can stop anywhere."""
 
 import io
+from itertools import pairwise, product
 
 import torch
 
@@ -96,23 +97,34 @@ def weights(method: Method) -> torch.Tensor:
 
 
 def assert_resumes_anywhere(name: str, tasks: Stream, options, model: str = "mlp", **changes) -> None:
-    """A run that is stopped after any of its first events goes on from its state, bit for bit."""
+    """A run that goes on from its state again and again is the one that never stopped, bit for bit.
+
+    Nor does saving change the run that is saved.
+    """
     asked = events(tasks)
     a_task = len(asked) // 3
-    whole = learn(make(name, tasks, options, model, **changes), tasks)
-    first, gone = make(name, tasks, options, model, **changes), 0
+    whole, saved, resumed = (make(name, tasks, options, model, **changes) for _ in range(3))
     # In the first task, before, at and after its end, in the second, and just before the very end.
-    for stop in (1, 4, a_task - 1, a_task, a_task + 1, a_task + 4, 2 * a_task, 2 * a_task + 3, len(asked) - 1):
-        for event in asked[gone:stop]:
-            event(first)
-        gone = stop
-        saved = through_a_file({"model": first.model.state_dict(), "method": first.state_dict()})
-        second = make(name, tasks, options, model, seed=1, **changes)
-        second.model.load_state_dict(saved["model"])
-        second.load_state_dict(saved["method"])
-        for event in asked[stop:]:
-            event(second)
-        assert torch.equal(weights(second), weights(whole)), stop
-        assert second.decisions == whole.decisions
-        assert second.concerns() == whole.concerns()
-        assert second.memory_bytes == whole.memory_bytes
+    stops = (0, 1, 4, a_task - 1, a_task, a_task + 1, a_task + 4, 2 * a_task, 2 * a_task + 3, len(asked) - 1)
+    for start, stop in pairwise((*stops, len(asked))):
+        save(saved)
+        resumed = resume(resumed, make(name, tasks, options, model, seed=1, **changes))
+        for event, method in product(asked[start:stop], (whole, saved, resumed)):
+            event(method)
+        for method in (saved, resumed):
+            assert torch.equal(weights(method), weights(whole)), stop
+            assert method.decisions == whole.decisions
+            assert method.concerns() == whole.concerns()
+    assert saved.memory_bytes == resumed.memory_bytes == whole.memory_bytes
+
+
+def resume(method: Method, other: Method) -> Method:
+    """Let another method go on from the state of this one."""
+    state = save(method)
+    other.model.load_state_dict(state["model"])
+    other.load_state_dict(state["method"])
+    return other
+
+
+def save(method: Method):
+    return through_a_file({"model": method.model.state_dict(), "method": method.state_dict()})

@@ -1,5 +1,7 @@
 """ER and DER++: their sample of what was seen, their losses, their state."""
 
+from itertools import combinations
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
@@ -20,6 +22,17 @@ def test_a_reservoir_holds_all_there_is_until_it_is_full():
     assert sorted(held.draw(100).targets.tolist()) == list(range(9))
 
 
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_every_pair_has_the_same_chance(batch):
+    """1000 samples of 2 among 5: each of the ten pairs is a tenth of them, within five standard errors."""
+    found = dict.fromkeys(combinations(range(5), 2), 0)
+    for seed in range(1000):
+        found[tuple(sorted(fill(2, 5, seed, batch).draw(2).targets.tolist()))] += 1
+    error = (1000 * 0.1 * 0.9) ** 0.5
+    assert all(abs(count - 100) < 5 * error for count in found.values())
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("batch", [1, 7, 60])
 def test_every_example_has_the_same_chance(batch):
     """3000 samples of 10 among 60: each is held in a sixth of them, within five standard errors."""
