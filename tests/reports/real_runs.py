@@ -3,17 +3,19 @@
 import os
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 from filelock import FileLock
 
 from sfao.experiment.config import configure
 from sfao.experiment.execute import execute
+from sfao.metrics import summary
 from sfao.reports.figures import draw_figures
 from sfao.reports.groups import group_runs
 from sfao.reports.page import write_page
 from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
-from tests.records import change_record
+from tests.records import change_record, read_values
 
 SMALL = {"epochs": 1, "tasks": 2, "batch_size": 64, "model.hidden": 16}
 HOSTILE = "<script>alert(1)</script>"
@@ -52,6 +54,19 @@ def edited(source: Path, folder: Path, **changes: object) -> Path:
     shutil.copytree(source, folder)
     change_record(folder, **changes)
     return folder
+
+
+def varied(source: Path, folder: Path, chance: Random, **changes: object) -> Path:
+    """A copy of a run whose accuracies and costs are others, and agree with each other."""
+    values = read_values(source)
+    matrix = [[min(1.0, max(0.0, x + chance.uniform(-0.1, 0.1))) for x in line] for line in values["accuracy_matrix"]]
+    made = {
+        "accuracy_matrix": matrix,
+        "metrics": summary(matrix, values["initial_accuracy"]),
+        "seconds": values["seconds"] * chance.uniform(0.5, 2),
+        "memory_bytes": int(values["memory_bytes"] * chance.uniform(0.5, 2)),
+    }
+    return edited(source, folder, **{**made, **changes})
 
 
 def report(folder: Path, out: Path) -> Path:

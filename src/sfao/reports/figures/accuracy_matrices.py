@@ -4,13 +4,13 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from sfao.reports.figures.drawing import Drawing, Mark, Panel
+from sfao.reports.figures.drawing import OVER_SEEDS, Drawing, Mark, Panel
 from sfao.reports.figures.pieces import KEY
 from sfao.reports.figures.style import (
     RAMP,
@@ -78,6 +78,14 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         figure=figure,
         panels=[Panel(ax, row, marks=mark_cells(group.done[row])) for row, ax in zip(shown, axes, strict=True)],
         axes="across: accuracy on task; down: after task",
+        redraw={
+            "kind": "matrix",
+            "lowest": scale.vmin,
+            "shades": [(to_hex(shade), ink_on(shade)) for shade in COLOURS(np.linspace(0, 1, LEVELS + 1)).tolist()],
+            "isWritten": written,
+            "outline": (INSET, OUTLINE),
+            "letters": SMALL,
+        },
     )
 
 
@@ -106,7 +114,7 @@ def tell_accuracy(task: int, after: int, mean: float, std: float | None) -> str:
 def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool) -> None:
     tasks = len(matrix)
     for level, cells in _by_level(matrix, scale).items():
-        ax.add_patch(PathPatch(cells, facecolor=COLOURS(level / LEVELS), edgecolor="none"))
+        ax.add_patch(PathPatch(cells, facecolor=COLOURS(level / LEVELS), edgecolor="none", gid=OVER_SEEDS))
     ax.set(xlim=(0, tasks), ylim=(tasks, 0), aspect="equal")
     every = max(1, -(-tasks // 10))
     ticks = np.arange(0, tasks, every)
@@ -117,12 +125,13 @@ def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool
     for task in range(tasks):
         ink = ink_on(COLOURS(scale(matrix[task, task])))
         corner, side = task + INSET, 1 - 2 * INSET
-        ax.add_patch(Rectangle((corner, corner), side, side, fill=False, edgecolor=ink, linewidth=OUTLINE))
+        outline = Rectangle((corner, corner), side, side, fill=False, edgecolor=ink, linewidth=OUTLINE, gid=OVER_SEEDS)
+        ax.add_patch(outline)
     if written:
         for (after, task), accuracy in np.ndenumerate(matrix):
             ax.text(
                 task + 0.5, after + 0.52, f"{100 * accuracy:.0f}", ha="center", va="center",
-                color=ink_on(COLOURS(scale(accuracy))), size=SMALL,
+                color=ink_on(COLOURS(scale(accuracy))), size=SMALL, gid=OVER_SEEDS,
             )  # fmt: skip
 
 

@@ -1,17 +1,21 @@
 """Histograms of the cosines that the gate decides by, with its thresholds."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from sfao.reports.figures.drawing import Drawing, Mark, Panel
+from sfao.reports.figures.drawing import OVER_SEEDS, Drawing, Mark, Panel
 from sfao.reports.figures.gate_looks import Look, collect_looks, gated_rows
 from sfao.reports.figures.style import INK, SMALL, STYLE, and_more, method_colour, panels, pick_evenly, title_of
 from sfao.reports.groups import RunGroup
 
 MOST_PANELS = 9
 BIN = 0.05
+#: The share of its width that a bar fills.
+FILLED = 0.9
 #: The options that hold the thresholds, with what happens beyond each.
 THRESHOLDS = {"discard_below": "discard", "accept_above": "accept"}
 
@@ -30,7 +34,10 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
     for gate, ax in zip(shown, axes, strict=True):
         row, layer = gate
         _draw(ax, pooled[gate], method_colour(row))
-        shown_panels.append(Panel(ax, row, "" if joint else layer, marks=_mark(cosines(pooled[gate]))))
+        own = pooled[gate]
+        shown_panels.append(
+            Panel(ax, row, "" if joint else layer, marks=_mark(cosines(own)), redraw=_count_by_seed(own))
+        )
         ax.set_title(title_of(row, layer))
     signed = {own[0].run.options.get("cosine", "signed") for own in pooled.values()}
     across = "largest cosine with a stored direction" if signed == {"signed"} else "largest |cosine|"
@@ -53,6 +60,7 @@ def cosine_histogram(group: RunGroup) -> Drawing | None:
         figure=figure,
         panels=shown_panels,
         axes=f"across: {across}; up: share of steps",
+        redraw={"kind": "bins", "width": BIN, "filled": FILLED},
     )
 
 
@@ -79,6 +87,20 @@ def _find_edges(values: list[float]) -> NDArray[np.float64]:
     return np.arange(min(first, last - 1), last + 1) * BIN
 
 
+def _by_seed(found: list[Look]) -> dict[int, list[float]]:
+    seeds: dict[int, list[float]] = {}
+    for look in found:
+        seeds.setdefault(look.run.record.seed, []).append(look.cosine)
+    return seeds
+
+
+def _count_by_seed(found: list[Look]) -> dict[str, Any]:
+    """Return what a panel is drawn anew from: the first edge, and the looks of each run in every bin."""
+    edges = _find_edges(cosines(found))
+    counts = {seed: np.histogram(values, edges)[0].tolist() for seed, values in _by_seed(found).items()}
+    return {"first": float(edges[0]), "counts": counts, "colour": method_colour(found[0].run.record.method)}
+
+
 def _mark(values: list[float]) -> list[Mark]:
     """Return the share of every bin that has any."""
     edges = _find_edges(values)
@@ -99,10 +121,13 @@ def _draw(ax: Axes, found: list[Look], colour: str) -> None:
         weights=np.full(len(values), 1 / len(values)),
         color=colour,
         edgecolor="none",
-        rwidth=0.9,
+        rwidth=FILLED,
+        gid=OVER_SEEDS,
     )
-    tallest = np.histogram(values, edges)[0].max() / len(values)
-    ax.set_ylim(0, max(1.25 * tallest, ax.get_ylim()[1]))  # the panels share this axis
+    # No share of any seeds together is larger than the largest of a single one: a page draws those in the same frame.
+    tallest = max(np.histogram(own, edges)[0].max() / len(own) for own in _by_seed(found).values())
+    room = 1.25 if thresholds(found) else 1.05  # for their words
+    ax.set_ylim(0, max(room * tallest, ax.get_ylim()[1]))  # the panels share this axis
     for name, value in thresholds(found).items():
         ax.axvline(value, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
         side = 1 if name == "accept_above" else -1

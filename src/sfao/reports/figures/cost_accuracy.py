@@ -13,9 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sfao.experiment.statistics import spread
+from sfao.outside_text.plain import plain
 from sfao.reports.comparison import Row
 from sfao.reports.comparison_columns import format_size
-from sfao.reports.figures.drawing import Drawing, Mark, Panel
+from sfao.reports.figures.drawing import OVER_SEEDS, OVER_SEEDS_TAG, Drawing, Mark, Panel
 from sfao.reports.figures.labels import Line, place_labels
 from sfao.reports.figures.style import (
     INK,
@@ -78,7 +79,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     figure, (left, right) = panels(2, columns=2, height=height, apart=True)
     if numbered:
         _key(figure, shown, labels)
-    drawn = [_draw(left, memory, BYTES, labels), _draw(right, time, TIME, labels)]
+    drawn = [_draw(left, memory, BYTES, labels, "memory"), _draw(right, time, TIME, labels, "seconds")]
     left.set(xlabel="bytes held", ylabel="average accuracy")
     right.set(xlabel="time of a run", ylabel="average accuracy")
     fronts = [
@@ -99,11 +100,21 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
         + ".",
         figure=figure,
         panels=drawn,
-        tags={_gid(number): {"data-row": point.row} for number, point in enumerate(memory)}
+        tags={OVER_SEEDS: OVER_SEEDS_TAG}
+        | {_gid(number): {"data-row": point.row, **OVER_SEEDS_TAG} for number, point in enumerate(memory)}
         | {
             _gid(number, seed): {"data-row": point.row, "data-seed": str(seed)}
             for number, point in enumerate(memory)
             for seed, _, _ in point.runs
+        },
+        redraw={
+            "kind": "cost",
+            "rows": [
+                {"name": plain(row.method), "label": label, "colour": method_colour(row.method)}
+                | {"isOnFront": not stores_data(row.method)}
+                for label, row in zip(labels, shown, strict=True)
+            ],
+            "letters": SMALL,
         },
     )
 
@@ -157,12 +168,14 @@ def _key(figure: Figure, rows: Sequence[Row], labels: Sequence[str]) -> None:
     figure.legend(handles=handles, loc="outside lower left", ncols=KEY_COLUMNS, frameon=False, fontsize=SMALL)
 
 
-def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str]) -> Panel:
+def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str], measure: str) -> Panel:
     place = _cost_axis(ax, [point.cost for point in points], scale)
+    # The mean of any seeds lies among their runs: a page draws it in the same frame.
+    ax.update_datalim([(place(cost), accuracy) for point in points for _, cost, accuracy in point.runs])
     at = {point.row: place(point.cost) for point in points}
     front = pareto_front(points)
     if front:
-        ax.plot(*zip(*_stairs(front, at), strict=True), color=MUTED, linewidth=1.0, zorder=1)
+        ax.plot(*zip(*_stairs(front, at), strict=True), color=MUTED, linewidth=1.0, zorder=1, gid=OVER_SEEDS)
     dots = [(number, run) for number, point in enumerate(points) for run in point.runs] if _has_dots(points) else []
     for number, (seed, cost, accuracy) in dots:
         colour = method_colour(points[number].row)
@@ -187,7 +200,8 @@ def _draw(ax: Axes, points: list[Point], scale: Scale, labels: Sequence[str]) ->
     lines = [*pairwise(_stairs(front, at)), *bars, *(((place(c), a), (place(c), a)) for _, (_, c, a) in dots)]
     place_labels(ax, places, labels, INK, avoid=lines, gids=gids)
     marks = [_mark(point, at[point.row], scale) for point in points]
-    return Panel(ax, marks=marks + [_mark_run(points[number].row, run, place, scale) for number, run in dots])
+    marks += [_mark_run(points[number].row, run, place, scale) for number, run in dots]
+    return Panel(ax, marks=marks, redraw={"measure": measure, "zero": place(0.0)})
 
 
 def _mark(point: Point, x: float, scale: Scale) -> Mark:

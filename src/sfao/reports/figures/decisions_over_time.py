@@ -1,6 +1,7 @@
 """The decisions of the gate of each layer over the course of training."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -8,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from sfao.reports.figures.drawing import Drawing, Mark, Panel
+from sfao.reports.figures.drawing import OVER_SEEDS, Drawing, Mark, Panel
 from sfao.reports.figures.gate_looks import gated_rows, layers_of
 from sfao.reports.figures.style import ON_DARK, SMALL, STYLE, and_more, panels, pick_evenly, title_of
 from sfao.reports.groups import RunGroup
@@ -35,7 +36,9 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
     for (row, layer, runs), ax in zip(shown, axes, strict=True):
         steps, counts = count_decisions(runs, layer)
         _draw(ax, steps, counts)
-        shown_panels.append(Panel(ax, row, layer, marks=_mark(steps, counts)))
+        shown_panels.append(
+            Panel(ax, row, layer, marks=_mark(steps, counts), redraw=_count_by_seed(runs, layer, steps))
+        )
         _mark_tasks(ax, runs[0])
         ax.set_title(title_of(row, layer))
     patches = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
@@ -54,6 +57,7 @@ def decisions_over_time(group: RunGroup) -> Drawing | None:
         figure=figure,
         panels=shown_panels,
         axes="across: step; up: share of steps",
+        redraw={"kind": "shares", "colours": list(COLOURS.values()), "names": list(DECISIONS)},
     )
 
 
@@ -63,22 +67,39 @@ def count_decisions(runs: Sequence[LoadedRun], layer: str) -> tuple[NDArray[np.i
     From differences of the counts so far, summed over runs; the last column is gradients that were zero. No stretches
     where the runs, damaged, have no step in common.
     """
-    by_run = [
-        {line["step"]: line["decisions"][layer] for line in run.steps if layer in line["decisions"]} for run in runs
-    ]
-    by_run = [counts for counts in by_run if counts]  # a run may have lost its telemetry
+    by_run = [counts for run in runs if (counts := _read_counts(run, layer))]  # a run may have lost its telemetry
     common = sorted(set.intersection(*(set(counts) for counts in by_run)))
     steps = np.array([0, *pick_evenly(common, MOST_STRETCHES)])
-    names = DECISIONS
-    totals = [[sum(counts[step][name] for counts in by_run) for name in names] for step in steps[1:].tolist()]
-    return steps, np.diff(np.array([[0] * len(names), *totals], dtype=float), axis=0)
+    return steps, sum((_count_between(counts, steps) for counts in by_run), np.zeros((len(steps) - 1, len(DECISIONS))))
+
+
+def _read_counts(run: LoadedRun, layer: str) -> dict[int, dict[str, int]]:
+    """Return {step: counts so far} of a layer."""
+    return {line["step"]: line["decisions"][layer] for line in run.steps if layer in line["decisions"]}
+
+
+def _count_between(counts: dict[int, dict[str, int]], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the counts of one run between those steps: [stretch, decision]."""
+    so_far = [[counts[step][name] for name in DECISIONS] for step in steps[1:].tolist()]
+    return np.diff(np.array([[0] * len(DECISIONS), *so_far], dtype=float), axis=0)
+
+
+def _count_by_seed(runs: Sequence[LoadedRun], layer: str, steps: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what a panel is drawn anew from: the stretches, and the counts of each run in them."""
+    known = {run.record.seed: counts for run in runs if (counts := _read_counts(run, layer))}
+    return {
+        "steps": steps.tolist(),
+        "counts": {seed: _count_between(counts, steps).astype(int).tolist() for seed, counts in known.items()},
+    }
 
 
 def _draw(ax: Axes, steps: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     edges = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares[:, : len(COLOURS)], axis=1)], axis=1)
     for number, colour in enumerate(COLOURS.values()):
-        ax.stairs(edges[:, number + 1], steps, baseline=edges[:, number], fill=True, color=colour, linewidth=0)
+        ax.stairs(
+            edges[:, number + 1], steps, baseline=edges[:, number], fill=True, color=colour, linewidth=0, gid=OVER_SEEDS
+        )
     ax.set(xlim=(0, steps[-1]), ylim=(0, 1), yticks=(0, 0.5, 1))
     ax.locator_params(axis="x", nbins=5)
 

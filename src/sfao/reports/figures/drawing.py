@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from sfao.reports.figures.style import make_legible
+
+#: The id of what is drawn of several seeds: a page hides it while it draws it anew for those that a reader chose.
+OVER_SEEDS = "over-seeds"
+#: The attribute by which a page finds it.
+OVER_SEEDS_TAG = {"data-over": "seeds"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Panel:
     layer: str = ""
     seed: int | None = None
     marks: Sequence[Mark] = ()
+    #: What a page draws this panel anew from, beside the results of runs: see `page/drawings.js`.
+    redraw: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,9 @@ class Drawing:
     #: What the axes are that all panels share, and that are not written at each.
     axes: str = ""
     #: {gid of artists: what they are of}, as attributes of their elements in a page.
-    tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    tags: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {OVER_SEEDS: OVER_SEEDS_TAG})
+    #: What all panels are drawn anew from, and its kind; empty where a page cannot draw them.
+    redraw: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for text in self.figure.findobj(Text):

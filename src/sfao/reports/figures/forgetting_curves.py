@@ -3,12 +3,12 @@
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from sfao.reports.figures.accuracy_matrices import tell_accuracy
-from sfao.reports.figures.drawing import Drawing, Mark, Panel
+from sfao.reports.figures.drawing import OVER_SEEDS, Drawing, Mark, Panel
 from sfao.reports.figures.style import (
     MUTED,
     SMALL,
@@ -24,7 +24,7 @@ from sfao.reports.figures.style import (
 from sfao.reports.groups import RunGroup
 from sfao.reports.runs import LoadedRun
 
-#: Above this many, the first, the last and some between carry their number.
+#: Above this many, lines are thin, and only the first, the last and some between carry their number.
 MOST_NUMBERS = 10
 #: From the first task to the last: blue to ochre, which all colour-blind readers see, without the ends that vanish on
 #: white or on black.
@@ -42,8 +42,9 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
     figure, axes = panels(len(shown), columns=columns_for(len(shown), tasks), height=1.9, share_x=True, apart=True)
     lowest = min(float(np.nanmin(accuracies(rows[row]))) for row in shown)
     bottom, top = max(lowest - 0.05, -0.02), 1.03
+    gap = 0.085 * (top - bottom)
     for row, ax in zip(shown, axes, strict=True):
-        _draw(ax, accuracies(rows[row]), method_colour(row), gap=0.085 * (top - bottom))
+        _draw(ax, accuracies(rows[row]), method_colour(row), gap)
         ax.set_ylim(bottom, top)
         ax.set_title(shorten(row))
     figure.supxlabel("after task")
@@ -63,8 +64,19 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
         + "; ".join(f"{row} {spread.mean:.3f}" for row in shown if (spread := numbers[row].forgetting))
         + ".",
         figure=figure,
-        panels=[Panel(ax, row, marks=_mark(accuracies(rows[row]))) for row, ax in zip(shown, axes, strict=True)],
+        panels=[
+            Panel(ax, row, marks=_mark(accuracies(rows[row])), redraw={"colour": method_colour(row)})
+            for row, ax in zip(shown, axes, strict=True)
+        ],
         axes="across: after task; up: accuracy",
+        redraw={
+            "kind": "curves",
+            "shades": [shade_of(task, tasks) for task in range(tasks)],
+            "isDense": tasks > MOST_NUMBERS,
+            "numbered": pick_evenly(range(tasks), MOST_NUMBERS),
+            "gap": gap,
+            "letters": SMALL,
+        },
     )
 
 
@@ -100,24 +112,33 @@ def _draw(ax: Axes, found: NDArray[np.float64], colour: str, gap: float) -> None
     for task in range(tasks):
         line, at = found[:, task:, task], after[task:]
         mean, std = line.mean(axis=0), _deviation(line)
-        shade = TASK_COLOURS(task / max(tasks - 1, 1))
-        ax.fill_between(at, mean - std, np.minimum(mean + std, 1.0), color=shade, alpha=0.2, linewidth=0)
+        shade = shade_of(task, tasks)
+        band = ax.fill_between(at, mean - std, np.minimum(mean + std, 1.0), color=shade, alpha=0.2, linewidth=0)
+        band.set_gid(OVER_SEEDS)
         ax.plot(
             at,
             mean,
             color=shade,
-            linewidth=1.0 if tasks <= 10 else 0.7,
-            marker="o" if tasks <= 10 else "",
+            linewidth=1.0 if tasks <= MOST_NUMBERS else 0.7,
+            marker="o" if tasks <= MOST_NUMBERS else "",
             markersize=2.0,
+            gid=OVER_SEEDS,
         )
     means = found.mean(axis=0)
-    ax.plot(after, np.nanmean(means, axis=1), color=colour, alpha=0.35, linewidth=4, solid_capstyle="round", zorder=1)
+    average = np.nanmean(means, axis=1)
+    ax.plot(after, average, color=colour, alpha=0.35, linewidth=4, solid_capstyle="round", zorder=1, gid=OVER_SEEDS)
     ends = {task: float(means[-1, task]) for task in pick_evenly(range(tasks), MOST_NUMBERS)}
     for task, height in spread_out(ends, gap).items():
-        ax.annotate(str(task + 1), (tasks, height), (5, 0), textcoords="offset points", va="center", size=SMALL)
+        ax.annotate(
+            str(task + 1), (tasks, height), (5, 0), textcoords="offset points", va="center", size=SMALL, gid=OVER_SEEDS
+        )
     ax.set_xticks(after[:: -(-tasks // 8)])
     ax.set_xlim(1 - 0.06 * (tasks - 1), tasks + 0.12 * (tasks - 1))
     ax.grid(axis="y", color=MUTED, alpha=0.25, linewidth=0.5)
+
+
+def shade_of(task: int, tasks: int) -> str:
+    return to_hex(TASK_COLOURS(task / max(tasks - 1, 1)))
 
 
 def _deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:

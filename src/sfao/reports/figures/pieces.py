@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import log10
 from typing import Any
 from xml.etree import ElementTree
 
@@ -49,6 +50,8 @@ class Pieces:
     panels: list[Piece]
     #: The number of panels that have room side by side.
     columns: int
+    #: What a page draws the panels anew from, for chosen seeds; empty where it cannot.
+    redraw: dict[str, Any] = field(default_factory=dict)
 
 
 @quiet_about_letters()
@@ -71,7 +74,7 @@ def cut(drawing: Drawing) -> Pieces:
         )
         for number, (panel, box) in enumerate(zip(drawing.panels, boxes, strict=True))
     ]
-    return Pieces(_hold(definitions), _cut_key(drawing, groups), panels, columns)
+    return Pieces(_hold(definitions), _cut_key(drawing, groups), panels, columns, _describe_redrawing(drawing))
 
 
 def _take_definitions(root: ElementTree.Element) -> list[ElementTree.Element]:
@@ -140,6 +143,31 @@ def _cut_key(drawing: Drawing, groups: Mapping[str, ElementTree.Element]) -> str
     else:
         return ""
     return _frame(groups[f"{drawing.name}-{name}"], box.padded(MARGIN), "key", width=f"{KEY_SCALE * box.width:.0f}")
+
+
+def _describe_redrawing(drawing: Drawing) -> dict[str, Any]:
+    """Return what the drawing says of its redrawing, with the places of the axes of each panel."""
+    if not drawing.redraw:
+        return {}
+    return {
+        **drawing.redraw,
+        "panels": [{**_locate(drawing.figure, panel), **panel.redraw} for panel in drawing.panels],
+    }
+
+
+def _locate(figure: Figure, panel: Panel) -> dict[str, Any]:
+    """Return [slope, shift, is logarithmic] of both axes, in the units of the picture, and the frame that they have."""
+    frame = _in_picture(figure, panel.ax.get_window_extent())
+    (left, right), (bottom, top) = panel.ax.get_xlim(), panel.ax.get_ylim()
+    is_log = panel.ax.get_xscale() == "log"
+    if is_log:
+        left, right = log10(left), log10(right)
+    across, up = (frame.x1 - frame.x0) / (right - left), (frame.y0 - frame.y1) / (top - bottom)
+    return {
+        "x": [across, frame.x0 - across * left, int(is_log)],
+        "y": [up, frame.y1 - up * bottom, 0],
+        "frame": [round(float(number), 2) for number in frame.extents],
+    }
 
 
 def _write_marks(figure: Figure, panel: Panel) -> str:

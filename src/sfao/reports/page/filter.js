@@ -13,6 +13,7 @@
     if (!box) return;
     const form = box.querySelector("form");
     const shown = document.getElementById("shown");
+    const top = document.getElementById("filtered");
     const inputs = [...form.querySelectorAll("input")];
     const by = [...new Set(inputs.map((input) => input.name))];
     const filtered = [...document.querySelectorAll("main [data-row], main [data-layer], main [data-seed]")];
@@ -31,8 +32,12 @@
         const all = inputs.filter((input) => input.name === name).length;
         return `${chosen[name].size} of ${all} ${NAMES[name]}s`;
       });
-      const means = chosen.seed ? " Means and figures of means stay over all seeds." : "";
-      shown.textContent = told.length ? `Showing ${told.join(", ")}.${means}` : "Showing everything.";
+      const means = chosen.seed ? " Numbers and figures are of these; sentences stay over all seeds." : "";
+      const text = told.length ? `Showing ${told.join(", ")}.${means}` : "";
+      shown.textContent = text || "Showing everything.";
+      // Where the filter is out of sight, or not there, as on paper.
+      top.textContent = text;
+      top.hidden = !text;
     };
 
     const markEmpty = (list) => {

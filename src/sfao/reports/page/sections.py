@@ -12,35 +12,14 @@ from sfao.experiment.record import Record, describe_rollback
 from sfao.gating.decision import Decision
 from sfao.reports.comparison import Group, Row
 from sfao.reports.comparison_notes import list_runs, write_reading_notes
-from sfao.reports.figures import Drawing
-from sfao.reports.figures.pieces import Piece, cut
 from sfao.reports.groups import RunGroup
 from sfao.reports.headline import Finding
+from sfao.reports.page.chosen_seeds import describe_runs
+from sfao.reports.page.pictures import Picture, write_json
 from sfao.reports.page.settings import Settings, collect_settings, describe_seeds, describe_settings
 from sfao.reports.page.tables import make_result_table, make_runs_table
 from sfao.reports.runs import LoadedRun
 from sfao.tables import Table
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A panel of a picture: the attributes of its frame, by which it is filtered and tells its values, and itself."""
-
-    attributes: dict[str, str]
-    svg: Markup
-
-
-@dataclass(frozen=True)
-class Picture:
-    anchor: str
-    title: str
-    caption: str
-    alt: str
-    axes: str
-    shared: Markup
-    key: Markup
-    panels: list[Panel]
-    columns: int
 
 
 @dataclass(frozen=True)
@@ -75,6 +54,8 @@ class Section:
     runs: Table[LoadedRun]
     settings: Settings
     details: list[RunDetails]
+    #: The numbers of single runs, as JSON.
+    numbers: Markup
 
     @property
     def parts(self) -> list[tuple[str, str]]:
@@ -141,29 +122,8 @@ def make_section(group: RunGroup, finding: Finding, anchor: str, pictures: Seque
         runs=make_runs_table(group),
         settings=settings,
         details=[_details(run, group.row_of[run.name], settings) for run in group.runs],
+        numbers=write_json(describe_runs(group, {panel.row for picture in pictures for panel in picture.panels})),
     )
-
-
-def make_picture(drawing: Drawing) -> Picture:
-    pieces = cut(drawing)
-    return Picture(
-        anchor=f"figure-{drawing.name}",
-        title=drawing.title,
-        caption=drawing.caption,
-        alt=drawing.alt,
-        axes=drawing.axes,
-        shared=Markup(pieces.shared),
-        key=Markup(pieces.key),
-        panels=[_panel(piece) for piece in pieces.panels],
-        columns=pieces.columns,
-    )
-
-
-def _panel(piece: Piece) -> Panel:
-    seed = "" if piece.seed is None else str(piece.seed)
-    marks = "" if piece.marks == "[]" else piece.marks
-    names = {"data-row": piece.row, "data-layer": piece.layer, "data-seed": seed, "data-marks": marks}
-    return Panel({name: value for name, value in names.items() if value}, Markup(piece.svg))
 
 
 def _warnings(group: Group) -> list[tuple[str, str]]:

@@ -28,9 +28,17 @@
         const direction = heading.hasAttribute("aria-sort") ? turned : heading.dataset.first;
         for (const each of headings) each.removeAttribute("aria-sort");
         heading.setAttribute("aria-sort", direction);
-        body.append(...sorted(body.rows, column, heading.classList.contains("number"), direction));
+        sort();
       });
     });
+    const sort = () => {
+      const column = headings.findIndex((heading) => heading.hasAttribute("aria-sort"));
+      if (column < 0) return;
+      const heading = headings[column];
+      body.append(...sorted(body.rows, column, heading.classList.contains("number"), heading.ariaSort));
+    };
+    // Its numbers may be others now.
+    document.addEventListener("redrawn", sort);
   };
 
   document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("table.sortable").forEach(setUp));

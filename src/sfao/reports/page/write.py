@@ -15,13 +15,27 @@ from sfao.outside_text.plain import plain
 from sfao.reports.figures import Drawing
 from sfao.reports.groups import group_runs
 from sfao.reports.headline import find_findings
-from sfao.reports.page.sections import make_opening, make_picture, make_section
+from sfao.reports.page.pictures import make_picture
+from sfao.reports.page.sections import make_opening, make_section
 from sfao.reports.runs import LoadedRun
 from sfao.tables.html import render_html
 
 PAGE = "report.html"
 #: One concern each, in one script on the page.
-SCRIPTS = ("theme.js", "sorting.js", "scrolling.js", "contents.js", "filter.js", "values.js", "download.js")
+SCRIPTS = (
+    "theme.js",
+    "sorting.js",
+    "scrolling.js",
+    "contents.js",
+    "values.js",
+    "statistics.js",
+    "summaries.js",
+    "drawings.js",
+    "cost_drawing.js",
+    "redraw.js",
+    "download.js",
+    "filter.js",  # the last, as the others act on what it says, also on what it says first
+)
 
 
 def write_page(
