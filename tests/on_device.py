@@ -6,8 +6,6 @@ To be imported by a test module before anything else imports Triton, which decid
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FunctionType, ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -28,21 +26,6 @@ def interpreted() -> Iterator[None]:
         yield
 
 
-def patch_once(function: FunctionType) -> Any:
-    """Prepare Triton's language for its interpreter, unless it is prepared.
-
-    The interpreter does so at every call inside a kernel too, which takes a third of its time.
-    """
-    from triton import language
-    from triton.runtime import interpreter
-
-    modules = [value for value in function.__globals__.values() if isinstance(value, ModuleType)]
-    used = [module for module in modules if module in (language, language.core)]
-    if any(language.core.is_builtin(module.load) for module in used):
-        return patch_language(function)
-    return interpreter._LangPatchScope()
-
-
 @contextmanager
 def gated_on(*devices: str) -> Iterator[None]:
     """Let gradients on these kinds of device be gated there."""
@@ -55,12 +38,10 @@ if "triton" in sys.modules and "sfao.gating._device.entry_kernels" not in sys.mo
     raise RuntimeError("Triton was imported before it was told to interpret")
 with interpreted():
     pytest.importorskip("triton")
-    from triton.runtime import interpreter
-
     from sfao.gating._device import engine, entry_kernels
+    from tests import quick_interpreter
 
 if not HAS_GPU:
-    patch_language = interpreter._patch_lang
-    interpreter._patch_lang = patch_once
+    quick_interpreter.hasten()
 
 __all__ = ["DEVICE", "HAS_GPU", "engine", "entry_kernels", "gated_on", "interpreted"]
