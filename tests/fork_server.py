@@ -7,13 +7,18 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import DupFd
 
-#: What is loaded before: the most of what commands, workers and ranks load, and nothing that works on import.
+#: What is loaded before: the most of what commands, workers and ranks load, and nothing that leaves more than memory.
 PRELOADED = [
     "sfao.cli.app",
     "sfao.experiment.compare",
     "sfao.experiment.worker",
-    "sfao.reports",
+    "sfao.outside_text.screen",
+    "sfao.reports.comparison_formats",
+    "sfao.reports.page",
     "tests.distributed.sharded",
+    "tests.read_digits",
+    "torch._dynamo",  # torch loads it with the first optimizer
+    "torch.distributed.checkpoint",
 ]
 ERRORS = 2
 context = get_context("forkserver")
