@@ -13,7 +13,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import sfao
 
 LOSS = nn.CrossEntropyLoss()
-EXAMPLES, INPUTS, CLASSES = 48, 12, 3
+EXAMPLES, INPUTS, CLASSES = 24, 12, 3
 Batches = list[tuple[Tensor, Tensor]]
 
 
@@ -98,7 +98,7 @@ class Training:
         owner = self.optimizer if hasattr(self.optimizer, "consolidate") else self.gate
         return int(owner.consolidate(self.model, make_task(task, self.rank, self.size), LOSS, **how))
 
-    def run(self, tasks: Sequence[int] = (0, 1, 2), steps: int = 6, **how: Any) -> "Training":
+    def run(self, tasks: Sequence[int] = (0, 1, 2), steps: int = 3, **how: Any) -> "Training":
         for task in tasks:
             self.train(task, steps)
             self.consolidate(task, **how)

@@ -28,7 +28,7 @@ def load_example():
     spec = importlib.util.spec_from_file_location("fsdp_tasks", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    example.TASKS, example.STEPS, example.EVERY = 3, 8, 5
+    example.TASKS, example.STEPS, example.EVERY = 3, 4, 3
     return example
 
 
@@ -47,7 +47,7 @@ def kill_self_at(holder, name: str, count: int) -> None:
 
 #: Where a rank is killed: in the sums of a step, while a task is stored, while a checkpoint is saved.
 POINTS = {
-    "step": (Shards, "total", 14),
+    "step": (Shards, "total", 6),
     "consolidate": (spaces, "gather_inputs", 2),
     "checkpoint": (FileSystemWriter, "write_data", 2),
 }

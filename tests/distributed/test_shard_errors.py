@@ -148,7 +148,8 @@ def test_looks_are_those_of_one_process(options):
             if isinstance(wanted, dict):
                 found = {name: value for name, value in found.items() if name != "memory_bytes"}
                 wanted = {name: value for name, value in wanted.items() if name != "memory_bytes"}
-            assert found == pytest.approx(wanted, rel=1e-4, abs=1e-7)
+            # Shares of next to nothing differ by a few roundings of float32.
+            assert found == pytest.approx(wanted, rel=1e-4, abs=1e-6)
 
 
 def round_weights(rank, size):
