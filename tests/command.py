@@ -1,9 +1,11 @@
-"""The command `sfao` in processes that are forked from one that has loaded torch, and start without those seconds."""
+"""The command `sfao`, and programs, in processes forked from one that has loaded torch: they start in no time."""
 
 import os
+import runpy
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
@@ -25,8 +27,23 @@ class Command:
         self._printed = [self._folder / name for name in ("out", "error")]
         surroundings = {**os.environ, **environment}
         told = (list(map(str, arguments)), str(cwd), surroundings, list(map(str, self._printed)), new_session)
-        self._process = context.Process(target=_be_the_command, args=told)
+        self._process = context.Process(target=self._be, args=told)
         self._process.start()
+
+    @staticmethod
+    def _be(
+        arguments: list[str], cwd: str, environment: Mapping[str, str], printed: list[str], new_session: bool
+    ) -> None:
+        _take_place(cwd, environment, printed, new_session)
+        sys.argv = ["sfao", *arguments]
+        from sfao.cli.main import main
+        from sfao.experiment import pool
+
+        if not new_session:
+            use_server_of_parent()
+            pool.start_worker = start_worker
+
+        main()
 
     @property
     def pid(self) -> int:
@@ -58,16 +75,37 @@ class Command:
         return out, error
 
 
+class Program(Command):
+    """A process of a program: its file, then its arguments. Warnings are errors."""
+
+    @staticmethod
+    def _be(
+        arguments: list[str], cwd: str, environment: Mapping[str, str], printed: list[str], new_session: bool
+    ) -> None:
+        _take_place(cwd, environment, printed, new_session)
+        sys.argv = arguments
+        sys.path.insert(0, str(Path(arguments[0]).parent))
+        warnings.simplefilter("error")
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
 def run(*arguments: object, cwd: Path | str = ".", **environment: str) -> CompletedProcess[str]:
     """Run the command to its end."""
-    process = Command(*arguments, cwd=cwd, **environment)
+    return _complete(Command(*arguments, cwd=cwd, **environment), ["sfao", *map(str, arguments)])
+
+
+def run_program(*arguments: object, cwd: Path | str = ".", **environment: str) -> CompletedProcess[str]:
+    """Run a program to its end."""
+    return _complete(Program(*arguments, cwd=cwd, **environment), list(map(str, arguments)))
+
+
+def _complete(process: Command, called: list[str]) -> CompletedProcess[str]:
     out, error = process.communicate()
-    return CompletedProcess(["sfao", *map(str, arguments)], process.returncode or 0, out, error)
+    return CompletedProcess(called, process.returncode or 0, out, error)
 
 
-def _be_the_command(
-    arguments: list[str], cwd: str, environment: Mapping[str, str], printed: list[str], new_session: bool
-) -> None:
+def _take_place(cwd: str, environment: Mapping[str, str], printed: list[str], new_session: bool) -> None:
+    """Let this process be where it was asked for, and write to files."""
     if new_session:
         os.setsid()
     for descriptor, path in enumerate(printed, start=1):
@@ -76,12 +114,3 @@ def _be_the_command(
         os.close(file)
     os.chdir(cwd)
     set_environment(environment)
-    sys.argv = ["sfao", *arguments]
-    from sfao.cli.main import main
-    from sfao.experiment import pool
-
-    if not new_session:
-        use_server_of_parent()
-        pool.start_worker = start_worker
-
-    main()

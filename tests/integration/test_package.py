@@ -1,8 +1,9 @@
-import os
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+
+from tests.command import run_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,18 +40,11 @@ def test_the_version_is_the_installed_one_and_needs_no_installation():
     assert done.stdout.strip() == sfao.__version__
 
 
-def test_the_demo_ends_in_its_table():
-    """Two seeds suffice here; `make demo` runs five."""
-    code = "import sys; sys.path.insert(0, 'examples'); import two_tasks as t; t.SEEDS = range(2); t.main()"
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two wait for each other where tests run side by side
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=one_thread,
-        check=False,
-    )
+def test_the_demo_ends_in_its_table(tmp_path):
+    """One seed and two epochs suffice here; `make demo` runs five of each."""
+    load = f"import sys; sys.path.insert(0, {str(ROOT / 'examples')!r}); import two_tasks as demo"
+    (tmp_path / "short.py").write_text(f"{load}\ndemo.SEEDS, demo.EPOCHS = range(1), 2\ndemo.main()\n")
+    done = run_program(tmp_path / "short.py", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows = {cells[1].strip(): [float(c) for c in cells[2:-1]] for cells in _cells(done.stdout)}
     assert set(rows) == {"SGD", "SFAO", "SFAO, factored"}
