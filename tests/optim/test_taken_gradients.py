@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from sfao import SFAO, layer_groups
 from tests.optim.problem import loss, network, task, train, weights
+from tests.pairs import cover_pairs
 
 # Small layers, whose directions span them, are what makes these tests quick.
 pytestmark = pytest.mark.filterwarnings("ignore:the directions of these layers span:RuntimeWarning")
@@ -107,20 +108,18 @@ def assert_same(one: SFAO, two: SFAO, tolerance: float = 2e-5) -> None:
         assert torch.allclose(directions, directions_too, atol=tolerance)
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"storage": "factored"},
-        {"storage": "factored", "rank": 2, "granularity": "global"},
-        {"eviction": "fifo"},
-        {"eviction": "reservoir", "memory_dtype": "bfloat16"},
-        {"admit_below": 0.9},
-        {"min_norm": 1e-3},
-    ],
-)
+OPTIONS = [
+    {},
+    {"storage": "factored"},
+    {"storage": "factored", "rank": 2, "granularity": "global"},
+    {"eviction": "fifo"},
+    {"eviction": "reservoir", "memory_dtype": "bfloat16"},
+    {"admit_below": 0.9},
+    {"min_norm": 1e-3},
+]
+
+
+@pytest.mark.parametrize(("make", "way", "options"), cover_pairs(MODELS, WAYS, OPTIONS))
 def test_the_same_directions_as_one_by_one(make, way, options):
     torch.manual_seed(0)
     model = make()

@@ -121,7 +121,7 @@ def test_samples_are_those_of_the_host(seed):
     memory.sampler = Sampler(seed, turn=1000)
     expected = Sampler(seed, turn=1000)
     gate = gate_over(memory, gradients, samples=5, accept_above=-1, discard_below=-1)
-    for _ in range(30):
+    for _ in range(10):
         gate.run()
         assert gate._sample[0, :5].tolist() == expected.draw(17, 5).tolist()
-    assert gate.turns.tolist() == [1030]
+    assert gate.turns.tolist() == [1010]
