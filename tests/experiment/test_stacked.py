@@ -104,6 +104,7 @@ def test_the_cases_are_of_all_methods_that_can_be_stacked():
 
 @pytest.mark.parametrize(("method", "benchmark", "settings", "of_second"), CASES)
 def test_weights_are_those_of_single_runs(tmp_path, small_digits, method, benchmark, settings, of_second):
+    settings = {"fraction": 0.08, **settings}
     jobs = make_jobs(tmp_path, [method], 3, benchmark, **settings)
     jobs[1] = make_jobs(tmp_path, [method], 3, benchmark, **{**settings, **of_second})[1]
     assert len(divide(jobs).stacks) == 1, "these can share a stack"
