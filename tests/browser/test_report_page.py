@@ -218,6 +218,16 @@ def test_in_print_a_long_name_stays_in_its_column(page):
     assert name.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
+def test_in_print_headings_come_again_on_every_sheet(page):
+    """Chromium repeats the head of a table only where it holds no button."""
+    page.emulate_media(media="print")
+    heads = page.locator("thead:has(button)")
+    assert heads.count() >= 2
+    assert heads.evaluate_all("all => all.every(head => getComputedStyle(head).breakInside === 'avoid')")
+    boxes = "all => all.every(button => getComputedStyle(button).display === 'contents')"
+    assert page.locator("thead button").evaluate_all(boxes)
+
+
 def test_in_print_a_badge_is_as_small_as_its_table(page):
     page.emulate_media(media="print")
     sizes = "one => [one, one.parentElement].map(each => getComputedStyle(each).fontSize)"

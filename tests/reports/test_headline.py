@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sfao.methods import METHODS
 from sfao.reports.comparison import compare_records
-from sfao.reports.headline import describe_finding, find_findings, stores_data
+from sfao.reports.headline import describe_finding, find_findings
 from tests.reports.test_comparison import FULL, THREE, record
 
 
@@ -150,9 +150,18 @@ def test_any_runs_have_a_finding_that_names_no_winner_without_a_test(runs):
     assert "nan" not in text
     for winner, loser, p in re.findall(r"^(\S+) beats (\S+) by .*\(p [=<] (\S+),", text):
         assert float(p) < 0.05
-        assert stores_data(winner) == stores_data(loser)
+        assert METHODS[winner].stores_data == METHODS[loser].stores_data
 
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_a_row_stores_data_as_its_method_does(method):
-    assert stores_data(f"{method} (lr=0.1)") == METHODS[method].stores_data
+    swept = [record(method, 0, config={"method": method, "lr": lr, "model": {"name": "mlp"}}) for lr in (0.1, 0.2)]
+    rows = compare_records(swept).groups[0].rows
+    assert [row.stores_data for row in rows] == [METHODS[method].stores_data] * 2
+
+
+def test_a_method_of_ones_own_that_stores_data_never_wins_over_what_does_not():
+    own = seeds("own:Replay", 0.95, 0.96, 0.97, stores_data=True)
+    (finding,) = find_findings([*own, *CLEAR])
+    assert finding.headline == headline(CLEAR)
+    assert finding.details[-1] == "Methods that store data, not ranked: own:Replay 0.960."

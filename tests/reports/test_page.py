@@ -280,3 +280,14 @@ def test_rollbacks_and_the_order_of_tasks_are_on_the_page(folder, html, tmp_path
     (cells,) = sortable_tables(page)[1]
     assert (str(len(rollbacks)), str(len(rollbacks))) in cells
     assert "rollbacks" not in without_style_and_script(html)
+
+
+def test_runs_that_ended_badly_for_one_reason_are_told_once(folder, tmp_path):
+    for name in ("sgd-0", "sgd-1", "ewc-0"):
+        edited(
+            folder / name, tmp_path / "runs" / name, status="failed", metrics={}, accuracy_matrix=[], error="no disk"
+        )
+    page = report(tmp_path / "runs", tmp_path).read_text()
+    assert '<span class="badge">failed</span> <b>sgd-0, sgd-1 and ewc-0</b>: no disk' in page
+    headings = re.findall(r'<th scope="col".*?>(.*?)</th>', page.split("<tbody>")[0])
+    assert headings == ["method", "seeds", "notes"]  # no column of nothing

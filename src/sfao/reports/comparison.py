@@ -134,6 +134,12 @@ def _choose_among(named: dict[str, list[Record]], done: dict[str, list[Record]],
     return choose_baseline(whole) or choose_baseline(accuracies)
 
 
+def list_best(group: Group, most: int = 3) -> list[str]:
+    """Return the rows with the highest mean accuracy that are no bounds: those that a selection must not leave out."""
+    ranked = [(row.accuracy.mean, row.method) for row in group.rows if row.accuracy and not row.is_bound]
+    return [name for _, name in sorted(ranked, key=lambda pair: -pair[0])[:most]]
+
+
 def choose_baseline(accuracies: dict[str, dict[int, float]]) -> str:
     """Return the name with the highest mean, the first of equals; "" when there is none but ours and joint."""
     means = {

@@ -54,15 +54,9 @@ def find_findings(records: Iterable[Record]) -> list[Finding]:
     return [_find(group.title, group.rows, split_into_rows(members)) for group, members in groups]
 
 
-def stores_data(row: str) -> bool:
-    """Tell whether the method of a row is known to keep examples of past tasks."""
-    method = row.split(" ")[0]
-    return METHODS.is_known(method) and METHODS[method].stores_data
-
-
 def _find(title: str, rows: Sequence[Row], records: dict[str, list[Record]]) -> Finding:
     ranked = _rank(rows)
-    without = [row for row in ranked if not stores_data(row.method)]
+    without = [row for row in ranked if not row.stores_data]
     rivals = without or [row for row in ranked if not row.is_bound] or ranked
     if not rivals:
         return Finding(title, _describe_failure(rows), [])
@@ -103,11 +97,11 @@ def _describe_failure(rows: Sequence[Row]) -> str:
 
 
 def _describe_single(row: Row, rows: Sequence[Row]) -> str:
-    storing = ", which stores data," if stores_data(row.method) else ""
+    storing = ", which stores data," if row.stores_data else ""
     reached = f"{_name(row)}{storing} reaches an accuracy of {format_mean(row.accuracy)} on {_count_seeds(row.done)}"
     if len(rows) == 1:
         return f"{reached}, with nothing to compare it with."
-    rivals = [other for other in rows if stores_data(other.method) == stores_data(row.method) and not other.is_bound]
+    rivals = [other for other in rows if other.stores_data == row.stores_data and not other.is_bound]
     return (
         f"{reached}, the only one of {_describe_field(rivals)} that ended well." if len(rivals) > 1 else f"{reached}."
     )
@@ -142,7 +136,7 @@ def _describe_field(rivals: Sequence[Row]) -> str:
     """`4 methods that store no data`; of methods that are not known here, nothing is claimed."""
     methods = {row.method.split(" ")[0] for row in rivals}
     noun = "methods" if len(methods) == len(rivals) else "settings"
-    if all(stores_data(method) for method in methods):
+    if all(row.stores_data for row in rivals):
         return f"{len(rivals)} {noun} that store data"
     known = all(map(METHODS.is_known, methods))
     return f"{len(rivals)} {noun} {'that store no data' if known else 'not known to store data'}"

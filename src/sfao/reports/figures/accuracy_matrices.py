@@ -10,7 +10,8 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from sfao.reports.figures.drawing import OVER_SEEDS, Drawing, Mark, Panel
+from sfao.reports.comparison import list_best
+from sfao.reports.figures.drawing import OVER_SEEDS, OVER_SEEDS_TAG, Drawing, Mark, Panel
 from sfao.reports.figures.pieces import KEY
 from sfao.reports.figures.style import (
     RAMP,
@@ -22,7 +23,7 @@ from sfao.reports.figures.style import (
     ink_on,
     most_panels,
     panels,
-    pick_evenly,
+    pick_with,
     shorten,
 )
 from sfao.reports.groups import RunGroup
@@ -34,6 +35,8 @@ ROOM = 13.0
 OUTLINE, INSET = 1.1, 0.07
 #: Shades that are told apart.
 LEVELS = 50
+#: The id of the cells, which are crisp: neighbours would show a seam between them.
+CELLS = "cells"
 COLOURS = LinearSegmentedColormap.from_list("accuracy", RAMP)
 
 
@@ -48,7 +51,8 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
     if not matrices:
         return None
     tasks = len(next(iter(matrices.values())))
-    shown = pick_evenly(list(matrices), most_panels(tasks))
+    shown = pick_with(list_best(group.group), list(matrices), most_panels(tasks))
+    over_seeds = ", mean over seeds" if any(len(runs) > 1 for runs in group.done.values()) else ""
     columns = columns_for(len(shown), tasks)
     side = WIDTH / columns - 0.25
     figure, axes = panels(len(shown), columns=columns, height=min(side, 2.6) + 0.45, share_x=True, apart=True)
@@ -59,8 +63,10 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         _draw(ax, matrices[row], scale, written)
         ax.set_title(shorten(row))
     if not written:
-        bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=axes, shrink=0.6, aspect=30, pad=0.02)
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda accuracy, _: f"{100 * accuracy:.0f}"))
+        bar = figure.colorbar(
+            ScalarMappable(scale, COLOURS), ax=axes, location="top", anchor=(0, 0), shrink=0.4, aspect=30
+        )
+        bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda accuracy, _: f"{100 * accuracy:.0f}"))
         bar.outline.set_visible(False)
         bar.ax.set_gid(KEY)
     figure.supxlabel("accuracy on task")
@@ -69,7 +75,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         name=group.file_name("accuracy-matrices"),
         title="Accuracy on every task after every task",
         caption=(
-            f"Percent, mean over seeds. A column tells how a task fares: learnt on the outlined diagonal, then kept or "
+            f"Percent{over_seeds}. A column tells how a task fares: learnt on the outlined diagonal, then kept or "
             f"forgotten below it; above, before it was ever trained on.{and_more(len(matrices) - len(shown), 'method')}"
         ),
         alt="Accuracy of each task at the end: "
@@ -78,6 +84,7 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         figure=figure,
         panels=[Panel(ax, row, marks=mark_cells(group.done[row])) for row, ax in zip(shown, axes, strict=True)],
         axes="across: accuracy on task; down: after task",
+        tags={OVER_SEEDS: OVER_SEEDS_TAG, CELLS: {**OVER_SEEDS_TAG, "shape-rendering": "crispEdges"}},
         redraw={
             "kind": "matrix",
             "lowest": scale.vmin,
@@ -114,7 +121,7 @@ def tell_accuracy(task: int, after: int, mean: float, std: float | None) -> str:
 def _draw(ax: Axes, matrix: NDArray[np.float64], scale: Normalize, written: bool) -> None:
     tasks = len(matrix)
     for level, cells in _by_level(matrix, scale).items():
-        ax.add_patch(PathPatch(cells, facecolor=COLOURS(level / LEVELS), edgecolor="none", gid=OVER_SEEDS))
+        ax.add_patch(PathPatch(cells, facecolor=COLOURS(level / LEVELS), edgecolor="none", gid=CELLS))
     ax.set(xlim=(0, tasks), ylim=(tasks, 0), aspect="equal")
     every = max(1, -(-tasks // 10))
     ticks = np.arange(0, tasks, every)

@@ -27,11 +27,10 @@ from sfao.reports.figures.style import (
     method_colour,
     method_marker,
     panels,
-    pick_evenly,
+    pick_with,
     shorten,
 )
 from sfao.reports.groups import RunGroup
-from sfao.reports.headline import stores_data
 from sfao.reports.runs import LoadedRun
 
 MOST_POINTS = 20
@@ -70,9 +69,11 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
     rows = [row for row in group.group.rows if row.done]
     if len(rows) < 2:
         return None
-    shown = pick_evenly(rows, MOST_POINTS)
-    memory = [_point(row, group.done[row.method], lambda run: float(run.record.memory_bytes)) for row in shown]
-    time = [_point(row, group.done[row.method], lambda run: run.record.seconds) for row in shown]
+    memory = [_point(row, group.done[row.method], lambda run: float(run.record.memory_bytes)) for row in rows]
+    time = [_point(row, group.done[row.method], lambda run: run.record.seconds) for row in rows]
+    best = {point.row for points in (memory, time) for point in pareto_front(points)}
+    shown = pick_with([row for row in rows if row.method in best], rows, MOST_POINTS)
+    memory, time = ([points[rows.index(row)] for row in shown] for points in (memory, time))
     numbered = sum(len(row.method) for row in shown) > MOST_LETTERS
     labels = [str(place + 1) if numbered else shorten(row.method, 22) for place, row in enumerate(shown)]
     height = 3.0 + 0.16 * -(-len(shown) // KEY_COLUMNS) * numbered
@@ -89,7 +90,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
         name=group.file_name("cost-accuracy"),
         title="What accuracy costs",
         caption=(
-            f"Mean and standard deviation over seeds{_dots(memory)}. The line, a Pareto front, joins what nothing else "
+            f"{_describe_points(memory)}. The line, a Pareto front, joins what nothing else "
             f"beats in both: {fronts[0]} by bytes held for past tasks, {fronts[1]} by time of training and "
             f"evaluation on the machine of the runs.{_bound(shown)}{and_more(len(rows) - len(shown), 'method')}"
         ),
@@ -111,7 +112,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
             "kind": "cost",
             "rows": [
                 {"name": plain(row.method), "label": label, "colour": method_colour(row.method)}
-                | {"isOnFront": not stores_data(row.method)}
+                | {"isOnFront": not row.stores_data}
                 for label, row in zip(labels, shown, strict=True)
             ],
             "letters": SMALL,
@@ -129,8 +130,10 @@ def _has_dots(points: Sequence[Point]) -> bool:
     return max(counts) > 1 and sum(counts) <= MOST_DOTS
 
 
-def _dots(points: Sequence[Point]) -> str:
-    return "; dots are single runs" if _has_dots(points) else ""
+def _describe_points(points: Sequence[Point]) -> str:
+    if all(len(point.runs) == 1 for point in points):
+        return "One run each"
+    return "Mean and standard deviation over seeds" + "; dots are single runs" * _has_dots(points)
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
@@ -148,20 +151,18 @@ def _point(row: Row, runs: Sequence[LoadedRun], measure: Callable[[LoadedRun], f
         raise ValueError(f"`{row.method}` must have runs that are done, got none")
     single = tuple((run.record.seed, measure(run), run.record.metrics["average_accuracy"]) for run in runs)
     deviation = spread(costs).std or 0.0
-    return Point(
-        row.method, fmean(costs), accuracy.mean, deviation, accuracy.std or 0.0, stores_data(row.method), single
-    )
+    return Point(row.method, fmean(costs), accuracy.mean, deviation, accuracy.std or 0.0, row.stores_data, single)
 
 
 def _bound(rows: Sequence[Row]) -> str:
-    storing = [shorten(row.method, 34) for row in rows if stores_data(row.method)]
+    storing = [shorten(row.method, 34) for row in rows if row.stores_data]
     return f" Hollow, and not on the line: what stores data ({', '.join(storing)})." if storing else ""
 
 
 def _key(figure: Figure, rows: Sequence[Row], labels: Sequence[str]) -> None:
     handles = [
         Line2D([], [], color=method_colour(row.method), marker=method_marker(row.method), linestyle="none",
-               markersize=5, markerfacecolor="none" if stores_data(row.method) else method_colour(row.method),
+               markersize=5, markerfacecolor="none" if row.stores_data else method_colour(row.method),
                label=f"{label}  {shorten(row.method, 34)}")
         for label, row in zip(labels, rows, strict=True)
     ]  # fmt: skip

@@ -7,6 +7,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
+from sfao.reports.comparison import list_best
 from sfao.reports.figures.accuracy_matrices import tell_accuracy
 from sfao.reports.figures.drawing import OVER_SEEDS, Drawing, Mark, Panel
 from sfao.reports.figures.style import (
@@ -19,6 +20,7 @@ from sfao.reports.figures.style import (
     most_panels,
     panels,
     pick_evenly,
+    pick_with,
     shorten,
 )
 from sfao.reports.groups import RunGroup
@@ -38,7 +40,7 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
     if not rows:
         return None
     tasks = len(next(iter(rows.values()))[0].record.accuracy_matrix)
-    shown = pick_evenly(list(rows), most_panels(tasks))
+    shown = pick_with(list_best(group.group), list(rows), most_panels(tasks))
     figure, axes = panels(len(shown), columns=columns_for(len(shown), tasks), height=1.9, share_x=True, apart=True)
     lowest = min(float(np.nanmin(accuracies(rows[row]))) for row in shown)
     bottom, top = max(lowest - 0.05, -0.02), 1.03

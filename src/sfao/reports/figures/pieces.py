@@ -142,7 +142,8 @@ def _cut_key(drawing: Drawing, groups: Mapping[str, ElementTree.Element]) -> str
         name, box = KEY, _in_picture(figure, bars[0].get_tightbbox() or bars[0].get_window_extent())
     else:
         return ""
-    return _frame(groups[f"{drawing.name}-{name}"], box.padded(MARGIN), "key", width=f"{KEY_SCALE * box.width:.0f}")
+    shown = box.padded(MARGIN)
+    return _frame(groups[f"{drawing.name}-{name}"], shown, "key", width=f"{KEY_SCALE * shown.width:.0f}")
 
 
 def _describe_redrawing(drawing: Drawing) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The shared look of all figures: size, ink, colours that colour-blind readers can tell apart, rows of panels."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 from unicodedata import east_asian_width
 
@@ -115,6 +115,16 @@ def pick_evenly(items: Sequence[Item], most: int) -> list[Item]:
     if len(items) <= most:
         return list(items)
     return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
+
+
+def pick_with(wanted: Collection[Item], items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most `most` items in their order: those that are wanted, and others evenly spaced between them."""
+    if len(items) <= most:
+        return list(items)
+    kept = [item for item in items if item in wanted][:most]
+    others, room = [item for item in items if item not in kept], most - len(kept)
+    kept += pick_evenly(others, room) if room > 1 else others[:room]
+    return [item for item in items if item in kept]
 
 
 def and_more(left_out: int, what: str) -> str:

@@ -65,9 +65,9 @@
       }
       const alt = figure.querySelector("p.unseen");
       alt.first ??= alt.textContent;
-      const drawn = chosen.seed
-        ? `Drawn for ${listSeeds(chosen.seed)}. The text below is of all seeds.`
-        : "Drawn for the chosen methods. The text below is of all methods.";
+      const of = chosen.seed ? listSeeds(chosen.seed) : "the chosen methods";
+      const line = shared?.kind === "cost" ? "; the line joins the best of what is shown" : "";
+      const drawn = `Drawn for ${of}${line}. The text below is of all ${chosen.seed ? "seeds" : "methods"}.`;
       alt.textContent = isAnew ? `${drawn} The arrow keys tell the values in a panel.` : alt.first;
       if (said) note(said, isAnew ? drawn : chosen.seed ? "Over all seeds: this figure cannot be drawn for some." : "");
     };

@@ -48,7 +48,7 @@ class Section:
     results: Table[Row]
     notes: list[str]
     warnings: list[tuple[str, str]]
-    #: (run, how it ended, why) of those that did not end well.
+    #: (runs, how they ended, why) of those that did not end well.
     troubles: list[tuple[str, str, str]]
     pictures: Sequence[Picture]
     runs: Table[LoadedRun]
@@ -117,13 +117,22 @@ def make_section(group: RunGroup, finding: Finding, anchor: str, pictures: Seque
         results=make_result_table(group.group),
         notes=write_reading_notes(group.group),
         warnings=_warnings(group.group),
-        troubles=[(run.name, run.record.status, run.record.error) for run in group.runs if run.record.status != "done"],
+        troubles=_list_troubles(group.runs),
         pictures=pictures,
         runs=make_runs_table(group),
         settings=settings,
         details=[_details(run, group.row_of[run.name], settings) for run in group.runs],
         numbers=write_json(describe_runs(group, {panel.row for picture in pictures for panel in picture.panels})),
     )
+
+
+def _list_troubles(runs: Sequence[LoadedRun]) -> list[tuple[str, str, str]]:
+    """Return every way to end badly once, with the runs that ended so."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        if run.record.status != "done":
+            found.setdefault((run.record.status, run.record.error), []).append(run.name)
+    return [(join_names(names), status, error) for (status, error), names in found.items()]
 
 
 def _warnings(group: Group) -> list[tuple[str, str]]:

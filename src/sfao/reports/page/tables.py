@@ -21,7 +21,8 @@ METRICS = {
 
 def make_result_table(group: Group) -> Table[Row]:
     """Return the table of one row per method, with the best of the ranked columns marked."""
-    columns = drop_needless(page_columns(group), group)
+    # A column of nothing takes room from the names; with fewer seeds there is never more in it.
+    columns = [column for column in drop_needless(page_columns(group), group) if any(map(column.text, group.rows))]
     return Table(
         f"Results by method: {group.title}",
         columns,

@@ -21,6 +21,7 @@ from sfao.reports.runs import LoadedRun
 from sfao.tables.html import render_html
 
 PAGE = "report.html"
+STYLES = ("report.css", "print.css")
 #: One concern each, in one script on the page.
 SCRIPTS = (
     "theme.js",
@@ -64,7 +65,7 @@ def render_page(
             zip(group_runs(runs), find_findings(run.record for run in runs), drawings_by_group, strict=True), start=1
         )
     ]
-    style, script = _asset("report.css"), "".join(map(_asset, SCRIPTS))
+    style, script = ("".join(map(_asset, names)) for names in (STYLES, SCRIPTS))
     return (
         _environment()
         .get_template("report.html.jinja")
