@@ -74,6 +74,7 @@ def test_the_next_task_is_learnt_at_the_full_rate_again(tmp_path, monkeypatch):
     assert rates == [0.5] * 5
 
 
+@pytest.mark.usefixtures("_small_digits")
 @pytest.mark.parametrize("method", GUARDED)
 def test_a_guard_that_finds_nothing_changes_nothing(tmp_path, method):
     kinds = [{**MEASURED, "guard.rise": 0.99}]
@@ -86,6 +87,7 @@ def test_a_guard_that_finds_nothing_changes_nothing(tmp_path, method):
         assert guarded.decisions == free.decisions
 
 
+@pytest.mark.usefixtures("_small_digits")
 @pytest.mark.parametrize("method", GUARDED)
 def test_going_back_restores_every_bit_of_the_method(tmp_path, monkeypatch, method):
     """Where nothing is tightened, the steps that follow are the same again, and so is the end of the run."""

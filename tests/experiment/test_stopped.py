@@ -1,6 +1,5 @@
 """A run that is stopped, anywhere, and resumed: it ends as one that nothing stopped, bit for bit."""
 
-from dataclasses import replace
 from functools import cache, partial
 
 import pytest
@@ -12,18 +11,17 @@ from sfao.experiment.execute import execute
 from sfao.experiment.run import Run
 from sfao.methods import METHODS
 from sfao.models import MODELS, wide_resnet
-from sfao.streams.benchmark import Benchmark
 from tests.experiment.test_run import StopAt, config
 
 
 @pytest.fixture(scope="module")
-def run_whole(tmp_path_factory, digits):
+def run_whole(tmp_path_factory, small_digits):
     """(record of a run that nothing stops, its folder), each made once"""
 
     @cache
     def run(method):
         folder = tmp_path_factory.mktemp("whole")
-        return Run(config(method), digits, folder).execute(), folder
+        return Run(config(method), small_digits, folder).execute(), folder
 
     return run
 
@@ -43,6 +41,7 @@ STOPS = (1, 37, 38, 50, 51, 99, 100)
         ),
     ],
 )
+@pytest.mark.usefixtures("_small_digits")
 def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, run_whole, method, stops):
     whole, whole_folder = run_whole(method)
     folder = tmp_path / "parts"
@@ -61,10 +60,8 @@ def test_stopped_anywhere_it_ends_bit_for_bit_the_same(tmp_path, run_whole, meth
 
 
 @pytest.fixture
-def dropout_config(monkeypatch, digits):
+def dropout_config(monkeypatch, _small_digits):
     """A wide residual network small enough to train here, with dropout: the one thing that draws from torch itself."""
-    few = {name: getattr(digits, name)[::10] for name in ("test_images", "test_labels")}
-    monkeypatch.setattr(Benchmark, "load", lambda self, root=None: replace(digits, **few))
     monkeypatch.setitem(MODELS, "wrn-28-10", partial(small_wide_resnet, depth=10, widen=1))
     return configure(
         "split-mnist-5k",
