@@ -1,6 +1,8 @@
 import os
 import signal
+import threading
 import time
+from dataclasses import replace
 from multiprocessing import active_children
 
 import pytest
@@ -12,7 +14,7 @@ from sfao.experiment.execute import execute
 from sfao.experiment.pool import cores, run_all
 from sfao.experiment.progress import Update
 from sfao.experiment.record import Record
-from sfao.experiment.worker import Begun, Failure, Job, _Throttled, summarise_error
+from sfao.experiment.worker import Assignment, Begun, Failure, Job, _Throttled, do_run, summarise_error
 
 START_WORKER = pool.start_worker
 
@@ -159,3 +161,16 @@ def test_an_exception_is_told_in_one_line():
     assert summarise_error(ValueError("two\n   lines")) == "ValueError: two lines"
     assert summarise_error(KeyError()) == "KeyError"
     assert len(summarise_error(ValueError("x" * 10_000))) < 400
+
+
+@pytest.mark.parametrize(("asked", "saved"), [(0.0, True), (1e6, False)])
+def test_a_run_saves_as_often_as_its_job_says(tmp_path, asked, saved):
+    seen = []
+    wanted = replace(job(tmp_path / "run", tasks=2, batch_size=40), checkpoint_seconds=asked)
+    ending = do_run(
+        Assignment(wanted, data_root=None, resume=False),
+        lambda update: seen.append((tmp_path / "run" / "checkpoint.pt").exists()),
+        threading.Event(),
+    )
+    assert isinstance(ending, Record)
+    assert seen == [saved] * 5

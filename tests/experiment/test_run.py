@@ -197,6 +197,28 @@ def test_a_run_that_goes_on_is_in_use_rather_than_unfinished(tmp_path):
     assert "another process is running" in refusals[0]
 
 
+@pytest.mark.parametrize(("asked", "cost", "saved"), [(20.0, 0.0, 2), (1e6, 0.0, 0), (20.0, 3.0, 1)])
+def test_the_end_of_a_task_is_saved_unless_that_takes_long_or_is_not_wanted(
+    tmp_path, monkeypatch, digits, asked, cost, saved
+):
+    """A state that takes three seconds to save may be saved every thirty; both tasks are learnt in less."""
+    seconds, saves = [0.0], []
+
+    def tell_time() -> float:
+        seconds[0] += 1e-3
+        return seconds[0]
+
+    monkeypatch.setattr("sfao.experiment.run.time.monotonic", tell_time)
+
+    def save(*state):
+        saves.append(state)
+        seconds[0] += cost
+
+    monkeypatch.setattr("sfao.experiment.run.save_checkpoint", save)
+    Run(config(), digits, tmp_path, checkpoint_seconds=asked).execute()
+    assert len(saves) == saved
+
+
 def test_validation_is_evaluated_when_asked(tmp_path):
     held = config(validation=0.25, evaluate="validation")
     tested = config(validation=0.25)

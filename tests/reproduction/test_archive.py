@@ -33,6 +33,14 @@ def test_records_are_found_by_their_settings_whatever_seed_and_device():
     assert len(archive) == 3
 
 
+def test_runs_of_other_archives_stand_where_there_are_none():
+    own, others = [record(SGD, 0)], [record(SGD, 0), record(SGD, 1), record(EWC, 2)]
+    archive = Archive(own, [Archive([]), Archive(others)])
+    assert archive.of(SGD) == own
+    assert archive.of(EWC) == others[2:]
+    assert archive.records == own
+
+
 def test_settings_that_came_later_have_their_defaults():
     old = record(SGD)
     del old.config["fraction"]

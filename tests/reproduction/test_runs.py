@@ -72,6 +72,22 @@ def test_runs_done_on_a_gpu_are_taken_on_a_machine_without_one(out, root):
     assert (len(plan.done), plan.left) == (1, [])
 
 
+def test_the_same_run_under_another_preset_is_not_done_again(out, root):
+    leave(out, SGD)
+    leave(out, TABLE1["SFAO", ""])
+    same, other = (protocol(1, "recommended").cells[row, ""] for row in ("SGD", "SFAO"))
+    plan = plan_runs([same, other], [0, 1], out, data_root=root)
+    assert [record.method for record in plan.done] == ["sgd"]
+    assert [job.folder.name for job in plan.left] == ["sgd-1", "sfao-0", "sfao-1"]
+    assert plan.states[same.folder(out, 0)] == "done"
+
+
+def test_runs_save_as_often_as_asked(out, root):
+    assert {job.checkpoint_seconds for job in plan_runs([SGD], [0], out, data_root=root).left} == {20.0}
+    plan = plan_runs([SGD], [0], out, data_root=root, checkpoint_seconds=600)
+    assert [job.checkpoint_seconds for job in plan.left] == [600]
+
+
 def test_a_folder_with_another_run_is_refused(out, root):
     folder = leave(out, SGD)
     config = yaml.safe_load((folder / "config.yaml").read_text())

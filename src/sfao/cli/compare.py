@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
-from sfao.cli.run import Deterministic, Loggers, ask_deterministic, stop_signals
+from sfao.cli.run import CheckpointSeconds, Deterministic, Loggers, ask_deterministic, stop_signals
 from sfao.cli.stack import Stacked, choose_runner
 from sfao.cli.terminal import FAILED, console, fail, say, say_json, spoken_errors
 from sfao.names import name_folder
@@ -41,6 +41,7 @@ def compare(
     log: Loggers = None,
     stack: Stacked = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished runs.")] = False,
+    checkpoint_seconds: CheckpointSeconds = 20.0,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
@@ -64,6 +65,7 @@ def compare(
             preset=preset,
             file=config,
             settings=chosen,
+            checkpoint_seconds=checkpoint_seconds,
         )
         compare_and_print(
             planned,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
-from sfao.cli.run import stop_signals
+from sfao.cli.run import CheckpointSeconds, stop_signals
 from sfao.cli.terminal import FAILED, INTERRUPTED, console, fail, say, say_json, spoken_errors
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def reproduce(
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
+    checkpoint_seconds: CheckpointSeconds = 20.0,
     data_root: Annotated[
         Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
     ] = None,
@@ -70,15 +71,10 @@ def reproduce(
         from sfao.experiment.plan import parse_seeds
 
         run = choose_launcher(launcher, address, cpus, gpus)
-        request = _Request(
-            names=_parse_names(names),
-            preset=_choose_preset(preset, as_released),
-            as_released=as_released,
-            scale=_choose_scale(fraction, quick),
-            seeds=parse_seeds(("1" if quick else "5") if seeds is None else seeds),
-            out=out,
-        )
-        plan = request.plan(device, data_root)
+        chosen, scale = _choose_preset(preset, as_released), _choose_scale(fraction, quick)
+        counted = parse_seeds(("1" if quick else "5") if seeds is None else seeds)
+        request = _Request(_parse_names(names), chosen, as_released, scale, counted, out)
+        plan = request.plan(device, data_root, checkpoint_seconds)
         _read_archive(request, [])  # a record that cannot be read is reported now, not after hours of work
         _warn_of_absent(plan, request)
         if dry_run:
@@ -123,11 +119,19 @@ class _Request:
             return figure_series(name, self.preset)
         return list(protocol(int(name.removeprefix("table")), self.preset, self.as_released).cells.values())
 
-    def plan(self, device: str, data_root: Path | None) -> "Plan":
+    def plan(self, device: str, data_root: Path | None, checkpoint_seconds: float) -> "Plan":
         from sfao.reproduction.runs import plan_runs
 
         series = [one for name in self.names for one in self.series_of(name)]
-        return plan_runs(series, self.seeds, self.out, device=device, scale=self.scale, data_root=data_root)
+        return plan_runs(
+            series,
+            self.seeds,
+            self.out,
+            device=device,
+            scale=self.scale,
+            data_root=data_root,
+            checkpoint_seconds=checkpoint_seconds,
+        )
 
     def file(self, name: str) -> Path:
         """Return the path of a table without its ending: results on a slice never replace those on all data."""
@@ -211,11 +215,13 @@ def _count_workers(job: "Job") -> int | None:
 
 
 def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
-    """Return the runs of this call and of earlier ones, such as a sweep of thresholds for another table."""
+    """Return the runs of this call and of earlier ones, under other presets too: they are found by their settings."""
     from sfao.reproduction.archive import Archive, read_runs
+    from sfao.reproduction.protocol import PRESETS
 
     failed = [record for record in records if record.status == "failed"]
-    known = [*failed, *read_runs(request.out / request.preset)]
+    own_last = sorted(PRESETS, key=request.preset.__eq__)
+    known = [*failed, *chain.from_iterable(read_runs(request.out / preset) for preset in own_last)]
     return Archive(record for record in known if record.seed in request.seeds)
 
 

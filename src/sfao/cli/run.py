@@ -31,6 +31,10 @@ Deterministic = Annotated[
     typer.Option("--deterministic", help="Same bits again, on a GPU too; what has no such form ends the run."),
 ]
 
+CheckpointSeconds = Annotated[
+    float, typer.Option(help="Seconds between checkpoints; the end of a task has one more, up to 20 s early.", min=0)
+]
+
 Live = Annotated[bool, typer.Option("--live", help="Serve a page to this machine that shows the run as it goes on.")]
 LivePort = Annotated[
     int | None, typer.Option("--live-port", help="The port of --live.", min=1, max=65535, show_default="a free one")
@@ -63,7 +67,7 @@ def run(
     deterministic: Deterministic = False,
     live: Live = False,
     live_port: LivePort = None,
-    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.", min=0)] = 20.0,
+    checkpoint_seconds: CheckpointSeconds = 20.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and the address of --live.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,

@@ -1,6 +1,7 @@
-"""Devices by name."""
+"""Devices by name, and models on them."""
 
 import torch
+from torch import nn
 
 from sfao.experiment.determinism import prepare_cublas
 
@@ -16,3 +17,10 @@ def usable_device(name: str, deterministic: bool = False) -> torch.device:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"`device` must be one that this machine has, got {name!r}: {reason}") from error
     return device
+
+
+def place_model(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return the model on the device; on a GPU convolutions have their channels last, where they take half the time."""
+    if device.type == "cuda":
+        return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return model.to(device)

@@ -20,6 +20,7 @@ def run_here(jobs: Sequence[Job], *, watch: Watch, workers: int | None, threads:
     try:
         for job in jobs:
             watch(job, Begun())
+            how["checkpoint_seconds"] = job.checkpoint_seconds
             records.append(execute(job.config, job.folder, report=partial(watch, job), **how))
             watch(job, records[-1])
     finally:

@@ -8,6 +8,7 @@ from sfao.checks import check_choice
 from sfao.experiment.config import configure
 from sfao.experiment.errors import ConfigError, reraise_as
 from sfao.experiment.presets import RECOMMENDED
+from sfao.experiment.run import CHECKPOINT_SECONDS
 from sfao.experiment.worker import Job
 from sfao.methods import METHODS
 from sfao.names import name_folder
@@ -28,6 +29,7 @@ def plan(
     preset: str = RECOMMENDED,
     file: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> list[Job]:
     """Return one job per method and seed, in `out/METHOD-SEED`; raise a ConfigError for the first wrong setting.
 
@@ -46,7 +48,7 @@ def plan(
                 config = configure(
                     benchmark, method, seed=seed, preset=preset, file=file, settings={**shared, **own[method]}
                 )
-            jobs.append(Job(config, out / f"{name_folder(method)}-{seed}"))
+            jobs.append(Job(config, out / f"{name_folder(method)}-{seed}", checkpoint_seconds))
     return jobs
 
 

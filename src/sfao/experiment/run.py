@@ -12,7 +12,7 @@ from sfao.data.dataset import Dataset
 from sfao.experiment.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.experiment.config import RunConfig
 from sfao.experiment.determinism import deterministic_kernels
-from sfao.experiment.device import usable_device
+from sfao.experiment.device import place_model, usable_device
 from sfao.experiment.epoch_batches import epoch_batches, name_epoch, steps_per_epoch
 from sfao.experiment.errors import Diverged, Interrupted, SharpForgetting, describe_broken_loss
 from sfao.experiment.evaluation import evaluate
@@ -62,7 +62,7 @@ class Run:
             order=config.order,
             validation=config.validation,
         )
-        self.model = make_model(config.model, self.stream, config.seed).to(self.device)
+        self.model = place_model(make_model(config.model, self.stream, config.seed), self.device)
         self.method = METHODS[config.method](self.model, config.training, config.method_options)
         self.position = Position()
         self._guard = make_guard(config.guard, self.method, self.stream, self.device)
@@ -122,7 +122,9 @@ class Run:
             self._guard.end_task()
             self.method.relax()
         self._end_task(row)
-        self._save()
+        # The end of a task is where to save, unless that takes long and was done, or is not wanted, for a while yet.
+        if time.monotonic() - self._saved >= self._interval - CHECKPOINT_SECONDS:
+            self._save()
 
     def _end_task(self, row: list[float]) -> None:
         """Let the method store what later tasks need of the one just learnt; these are the accuracies after it."""

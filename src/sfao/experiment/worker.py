@@ -18,6 +18,7 @@ from sfao.experiment.errors import Interrupted
 from sfao.experiment.execute import execute
 from sfao.experiment.progress import Report, Update
 from sfao.experiment.record import Record
+from sfao.experiment.run import CHECKPOINT_SECONDS
 
 #: Seconds between two updates of a run.
 UPDATE_SECONDS = 0.2
@@ -27,10 +28,11 @@ ORPHAN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Job:
-    """A run to execute: its settings and its folder."""
+    """A run to execute: its settings, its folder, and how often it saves its state there."""
 
     config: RunConfig
     folder: Path
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def do_run(assignment: Assignment, report: Report, stop: threading.Event) -> Rec
             job.folder,
             data_root=assignment.data_root,
             resume=assignment.resume,
+            checkpoint_seconds=job.checkpoint_seconds,
             report=report,
             stopping=stop.is_set,
             log=assignment.log,

@@ -24,10 +24,14 @@ VERSIONS = ("device", "machine", "torch", "sfao")
 
 
 class Archive:
-    """Finished runs, found by their settings: not by a name, which could be wrong."""
+    """Finished runs, found by their settings: not by a name, which could be wrong.
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    Of settings that it has no run of, the runs of `others` are found.
+    """
+
+    def __init__(self, records: Iterable[Record], others: "Iterable[Archive]" = ()) -> None:
         self._by_key: dict[str, dict[int, Record]] = {}
+        self._others = list(others)
         for record in records:
             self._by_key.setdefault(settings_key(record.config), {})[record.seed] = record
 
@@ -36,7 +40,8 @@ class Archive:
 
     def of(self, series: Series, scale: Scale = WHOLE) -> list[Record]:
         """Return the records of a series, by seed; those on a slice only for that `scale`."""
-        found = self._by_key.get(settings_key(series.config(scale=scale).model_dump()), {})
+        key = settings_key(series.config(scale=scale).model_dump())
+        found = next((archive._by_key[key] for archive in (self, *self._others) if key in archive._by_key), {})
         return [found[seed] for seed in sorted(found)]
 
     @property

@@ -1,11 +1,13 @@
 """The results pages, from the records: the verdict in front, and one page per preset."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
+from sfao.experiment.record import Record
 from sfao.reports.figures import Drawing, as_picture
 from sfao.reproduction.agreement_figure import draw_matrix
 from sfao.reproduction.archive import Archive, read_lines
@@ -48,7 +50,8 @@ def make_pages(records: Path) -> Pages:
     if not records.is_dir():
         raise FolderError(f"`records` must be a folder that is there, got {records}")
     reasons = read_yaml(records / REASONS) if (records / REASONS).exists() else {}
-    presets = [_read_preset(preset, records / preset) for preset in PRESETS]
+    kept = {preset: list(_read_preset(records / preset)) for preset in PRESETS}
+    presets = [_gather_preset(preset, kept, records / preset) for preset in PRESETS]
     tables = [table for results in presets for table in results.tables]
     glance = _draw_glance(tables)
     texts = {FRONT: _write_front(presets, glance)}
@@ -64,9 +67,14 @@ def _page_of(preset: str) -> str:
     return f"{FOLDER}/{preset}.md"
 
 
-def _read_preset(preset: str, folder: Path) -> PresetResults:
-    archive = Archive(record for file in sorted(folder.glob("*.jsonl")) for record in read_lines(file))
-    return gather_results(preset, archive, read_samples(folder))
+def _read_preset(folder: Path) -> Iterable[Record]:
+    return chain.from_iterable(map(read_lines, sorted(folder.glob("*.jsonl"))))
+
+
+def _gather_preset(preset: str, kept: Mapping[str, Sequence[Record]], folder: Path) -> PresetResults:
+    """Return what a preset gave; runs of the same settings under another stand where it has none."""
+    others = [Archive(records) for other, records in kept.items() if other != preset]
+    return gather_results(preset, Archive(kept[preset], others), read_samples(folder))
 
 
 def _draw_glance(tables: Sequence[ReproducedTable]) -> list[Drawing]:

@@ -1,6 +1,6 @@
 """The runs that tables need: those that are done, those left to do, and those without data here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,8 +12,10 @@ from sfao.experiment.config import read_yaml
 from sfao.experiment.errors import FolderError
 from sfao.experiment.folder import CONFIG, check_folder, finished_record
 from sfao.experiment.record import Record, describe_dataset, is_same_data
+from sfao.experiment.run import CHECKPOINT_SECONDS
 from sfao.experiment.worker import Job
-from sfao.reproduction.protocol import Series
+from sfao.reproduction.archive import settings_key
+from sfao.reproduction.protocol import PRESETS, Series
 from sfao.reproduction.scale import WHOLE, Scale
 from sfao.streams.slicing import slice_dataset
 from sfao.streams.suite import BENCHMARKS
@@ -42,6 +44,7 @@ def plan_runs(
     device: str = "cpu",
     scale: Scale = WHOLE,
     data_root: Path | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Plan:
     """Find the runs that are done and those left; raise a FolderError for a folder that holds something else.
 
@@ -53,8 +56,10 @@ def plan_runs(
     plan = Plan(absent=_find_absent(wanted, data_root))
     for one in wanted:
         for seed in seeds:
-            job = Job(one.config(seed, scale=scale, device=device), one.folder(out, seed, scale))
-            _sort(plan, one, job)
+            config, folder = one.config(seed, scale=scale, device=device), one.folder(out, seed, scale)
+            job = Job(config, folder, checkpoint_seconds)
+            twins = [replace(job, folder=folder) for folder in _list_twins(one, seed, out, scale)]
+            _sort(plan, one, job, twins)
     for dataset in {BENCHMARKS[job.config.benchmark].dataset for job in plan.left}:
         _check_data([r for r in plan.done if r.data["name"] == dataset], dataset, scale.fraction, data_root)
     return plan
@@ -70,8 +75,17 @@ def _find_absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, 
     return absent
 
 
-def _sort(plan: Plan, series: Series, job: Job) -> None:
-    record = _find_record(job)
+def _list_twins(series: Series, seed: int, out: Path, scale: Scale) -> Iterator[Path]:
+    """Yield the folders of the same run under other presets: one that is done there need not be done again."""
+    settings = settings_key(series.config(seed, scale=scale).model_dump())
+    for preset in PRESETS:
+        twin = replace(series, preset=preset)
+        if preset != series.preset and settings_key(twin.config(seed, scale=scale).model_dump()) == settings:
+            yield twin.folder(out, seed, scale)
+
+
+def _sort(plan: Plan, series: Series, job: Job, twins: Sequence[Job]) -> None:
+    record = next((found for found in map(_find_record, (job, *twins)) if found is not None), None)
     if record is not None:
         plan.done.append(record)
         plan.states[job.folder] = "done" if record.status == "done" else record.status
