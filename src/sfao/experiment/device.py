@@ -20,7 +20,7 @@ def usable_device(name: str, deterministic: bool = False) -> torch.device:
 
 
 def place_model(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model on the device; on a GPU convolutions have their channels last, where they take half the time."""
+    """Return the model on the device; on a GPU convolutions have their channels last, which its kernels want."""
     if device.type == "cuda":
         return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
     return model.to(device)
