@@ -58,6 +58,9 @@ drawings.kinds.cost = (() => {
 
   return ({ svg, rows, own, shared, passes, x, y, frame, first }) => {
     const [points, nodes] = [[], []];
+    // Bars end at the frame, before the numbers of the axes.
+    const left = (at) => Math.max(frame[0], Math.min(frame[2], at));
+    const top = (at) => Math.max(frame[1], Math.min(frame[3], at));
     for (const { name, ...look } of shared.rows) {
       const runs = rows[name].runs.filter((run) => run.ended === "done" && passes({ ...run, row: name }));
       if (!runs.length) continue;
@@ -67,9 +70,11 @@ drawings.kinds.cost = (() => {
       const at = cost || own.zero;
       const across = cost ? Math.min(deviation(costs) ?? 0, 0.9 * at) : 0;
       const std = deviation(accuracies);
+      const up = std ?? 0;
+      const ends = [[at - across, accuracy, at + across, accuracy], [at, accuracy - up, at, accuracy + up]];
       points.push({
         name, ...look, cost, accuracy, std, count: runs.length, x: x(at), y: y(accuracy),
-        bars: [[x(at - across) || x(at), y(accuracy), x(at + across), y(accuracy)], [x(at), y(accuracy - (std ?? 0)), x(at), y(accuracy + (std ?? 0))]],
+        bars: ends.map(([x0, y0, x1, y1]) => [left(x(x0)), top(y(y0)), left(x(x1)), top(y(y1))]),
       });
     }
     const front = makeStairs(findFront(points));
