@@ -1,12 +1,18 @@
 """Blocks of Markdown pages that tell results, the records they say they come from, and the numbers in them.
 
 A block is what blank lines separate: a paragraph, a list, a table, an indented or fenced text. A marker is an HTML
-comment on a line of its own, above a block or at its start, which a reader does not see:
+comment of its own, above a block or at its start, which a reader does not see:
 
     <!-- from docs/records/NAME.jsonl: compare -->            rows as `sfao compare` prints them, of these records
     <!-- from docs/records/NAME.jsonl: ours = 100 * metrics.average_accuracy by method -->
                                                               a column of a table: the mean of a number, row by row
-    <!-- from docs/records/NAME.json: one.name, another -->   values of a file, in the order of the text
+    <!-- from docs/records/NAME.jsonl: average_accuracy ± by method, lr -->
+                                                              the same, where the first two cells of a row are keys
+    <!-- from docs/records/NAME.json: ms, 1e-6 * bytes by name -->
+                                                              the same of the rows of a file, as `sfao bench` leaves it
+    <!-- from docs/records/NAME.json: one.name, 100 * another, rows[SGD; mlp].ms -->
+                                                              values of a file, all decimals of the text in its order;
+                                                              in brackets, what the row that is meant has
     <!-- from docs/reproduction/released.md -->               numbers of a page that is itself made from records
     <!-- printed by: benchmarks/NAME.py -->                   numbers that this program prints, in moments
 """
@@ -17,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MARKER = re.compile(r"^<!-- (from|printed by:?) ([^\s:]+)(?:: (.+?))? -->$", re.MULTILINE)
+MARKER = re.compile(r"^<!-- (from|printed by:?) ([^\s:]+)(?:: ((?:.|\n)+?))? -->$", re.MULTILINE)
 #: A number as results are told: with a point or a comma of thousands; not a version, a name or a part of one.
 NUMBER = re.compile(r"(?<![\w.,#/-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?![\w/]|[.,-]\d)")
 DECIMAL = re.compile(r"(?<![\w.,/-])[+-]?\d*\.\d+(?![\w/]|[.,]\d)")
@@ -50,8 +56,7 @@ class Block:
     @property
     def tells_results(self) -> bool:
         """Whether a reader takes its numbers for measured: decimals in a table, or several in a text."""
-        prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", self.text)
-        found = DECIMAL.findall(prose)
+        found = DECIMAL.findall(strip_settings(self.text))
         return len(found) >= (1 if self.is_table else 2)
 
     @property
@@ -69,7 +74,7 @@ def read_blocks(page: Path) -> list[Block]:
         match = MARKER.search(text)
         if match:
             kind, file, rule = match.groups()
-            marker = (kind.rstrip(":"), file, rule or "")
+            marker = (kind.rstrip(":"), file, " ".join((rule or "").split()))
             text = MARKER.sub("", text).strip("\n")
         if not text.strip() or text.startswith(("#", "```", "![")):
             continue
@@ -99,6 +104,11 @@ def _sections(text: str) -> dict[str, str]:
             heading = line
         found[heading] = f"{found.get(heading, '')}{line}\n"
     return found
+
+
+def strip_settings(text: str) -> str:
+    """Return a text without what is no result in it: code, name=value, addresses of links."""
+    return re.sub(r"`[^`]*`|\]\([^)]*\)|\S+=\S+", "", text)
 
 
 def numbers_in(text: str) -> list[str]:

@@ -15,7 +15,9 @@ from sfao.experiment.record import Record
 from sfao.reports.comparison import compare_records
 from sfao.reports.comparison_formats import as_markdown
 from sfao.reproduction.archive import read_lines
-from tests.docs.number_blocks import DECIMAL, ROOT, Block, agrees, numbers_in
+from tests.docs.number_blocks import DECIMAL, ROOT, Block, agrees, numbers_in, strip_settings
+
+Row = Record | dict[str, Any]
 
 
 def find_fault(block: Block, root: Path = ROOT) -> str:
@@ -29,7 +31,11 @@ def find_fault(block: Block, root: Path = ROOT) -> str:
     elif file.suffix == ".md":
         fault = _find_strange_number(block.text, tuple(numbers_in(file.read_text())), f"{name} has")
     elif file.suffix == ".json":
-        fault = _check_values(block.text, json.loads(file.read_text()), rule)
+        found = json.loads(file.read_text())
+        if " by " in rule:
+            fault = _check_rows(block.text, found if isinstance(found, list) else found["rows"], rule)
+        else:
+            fault = _check_values(block.text, found, rule)
     elif rule == "compare":
         fault = _check_comparison(block.text, read_lines(file))
     else:
@@ -64,50 +70,67 @@ def _check_comparison(text: str, records: list[Record]) -> str:
     rows = {}
     for line in as_markdown(compare_records(records)).splitlines():
         if line.startswith("| "):
-            name = _first_cell(line)
-            rows[name] = [float(number.replace(",", "")) for number in numbers_in(line.replace("*", ""))]
+            name, rest = _split_line(line)
+            rows[name] = [float(number.replace(",", "")) for number in numbers_in(rest.replace("*", ""))]
     return _check_lines(text, rows, _find_unprinted)
 
 
-def _check_rows(text: str, records: list[Record], rule: str) -> str:
-    """Check lines that begin with a key: their numbers are those that the rule asks for, of the records of that key."""
-    wanted, by, key = rule.rpartition(" by ")
+def _check_rows(text: str, records: Sequence[Row], rule: str) -> str:
+    """Check lines that begin with keys: their numbers are those that the rule asks for, of the records of these keys."""
+    wanted, by, names = rule.rpartition(" by ")
     if not by:
         return f"a rule must be `compare` or `NUMBER, NUMBER ± by KEY`, got {rule!r}"
-    groups: dict[str, list[Record]] = {}
+    keys = [name.strip() for name in names.split(",")]
+    groups: dict[str, list[Row]] = {}
     for record in records:
-        groups.setdefault(str(_look_up(record, key)), []).append(record)
+        groups.setdefault(", ".join(_write_key(_look_up(record, key)) for key in keys), []).append(record)
     asked = [_parse(part.strip()) for part in wanted.split(",")]
     rows = {name: [value for ask in asked for value in ask(own)] for name, own in groups.items()}
-    return _check_lines(text, rows, _find_unwritten)
+    return _check_lines(text, rows, _find_unwritten, len(keys))
 
 
-def _parse(text: str) -> Callable[[list[Record]], list[float]]:
+def _parse(text: str) -> Callable[[Sequence[Row]], list[float]]:
     """Return the function of records that `100 * metrics.name ±` stands for: their mean, and with ± its deviation."""
-    name, spread = text.removesuffix("±").strip(), text.endswith("±")
-    factor, star, rest = name.rpartition("*")
-    scale = float(factor) if star else 1.0
+    spread = text.endswith("±")
+    scale, name = _split_factor(text.removesuffix("±"))
 
-    def values(records: list[Record]) -> list[float]:
-        found = [scale * float(_look_up(record, rest.strip())) for record in records]
+    def values(records: Sequence[Row]) -> list[float]:
+        found = [scale * _as_number(_look_up(record, name)) for record in records]
         return [fmean(found), stdev(found)] if spread else [fmean(found)]
 
     return values
 
 
-def _look_up(record: Record, name: str) -> Any:
-    value: Any = {**vars(record), **record.config, **vars(record)["metrics"]}
+def _split_factor(text: str) -> tuple[float, str]:
+    """Return the factor before the star of `100 * name`, 1 without, and the name."""
+    factor, star, name = text.rpartition("*")
+    return (float(factor) if star else 1.0), name.strip()
+
+
+def _as_number(value: Any) -> float:
+    """Return a number; of what is listed, such as rollbacks, how many there are."""
+    return float(len(value) if isinstance(value, list) else value)
+
+
+def _look_up(row: Row, name: str) -> Any:
+    """Return a number or a setting; None where a part of the settings is not there, such as a guard."""
+    value: Any = row if isinstance(row, dict) else {**vars(row), **row.config, **row.metrics}
     for part in name.split("."):
-        value = value[part]
-    return f"{value:g}" if isinstance(value, float) and name.startswith("options") else value
+        value = value if value is None else value[part]
+    return value
 
 
-def _check_lines(text: str, rows: dict[str, list[float]], find_missing: "Search") -> str:
+def _write_key(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _check_lines(text: str, rows: dict[str, list[float]], find_missing: "Search", keys: int = 1) -> str:
     """Check that the rows of the text are rows of the records, with their numbers."""
-    lines = {_first_cell(line): line for line in text.splitlines() if _decimals(line)}
+    found = [_split_line(line, keys) for line in text.splitlines()]
+    lines = {name: rest for name, rest in found if _decimals(rest)}
     for name, line in lines.items():
         if name not in rows:
-            return f"the records have no row {name!r}, only {', '.join(rows)}"
+            return f"the records have no row {name!r}, only {'; '.join(rows)}"
         missing = find_missing(_decimals(line), rows[name])
         if missing:
             return f"row {name!r} has no {missing}: {line.strip()}"
@@ -146,24 +169,46 @@ def _find_unwritten(written: Sequence[str], wanted: Sequence[float]) -> str:
     return ""
 
 
-def _first_cell(line: str) -> str:
-    cells = [cell.strip(" *`") for cell in line.split("|") if cell.strip()]
-    first = cells[0] if "|" in line and cells else line.strip().split("  ")[0]
-    return re.sub(r" \(.*\)$", "", first)
+def _split_line(line: str, keys: int = 1) -> tuple[str, str]:
+    """Return the first cells of a line, without what stands in brackets, and its other cells."""
+    cells = [cell for cell in line.split("|") if cell.strip()] if "|" in line else line.strip().split("  ")
+    names = [re.sub(r" \(.*\)$", "", cell.strip(" *`")) for cell in cells[:keys]]
+    return ", ".join(names), " | ".join(cells[keys:])
 
 
 # -- Values of a file ----------------------------------------------------------------------------------------
 
 
-def _check_values(text: str, values: dict[str, Any], rule: str) -> str:
-    """Check that the named values stand in the text, in their order."""
-    left = numbers_in(text)
-    for name in (part.strip() for part in rule.split(",")):
-        value: Any = values
-        for part in name.split("."):
-            value = value[part]
-        while left and not agrees(left[0], float(value)):
-            left.pop(0)
+def _check_values(text: str, values: Any, rule: str) -> str:
+    """Check that the named values stand in the text, in their order, and no decimal beside them."""
+    left = numbers_in(strip_settings(text))
+    for name in re.split(r",\s*(?![^\[]*\])", rule):
+        try:
+            factor, path = _split_factor(name)
+            value = factor * _as_number(_pick(values, path))
+        except LookupError as error:
+            return f"its record has no `{name}`: {error}"
+        skipped = []
+        while left and not agrees(left[0], value):
+            skipped.append(left.pop(0))
         if not left:
-            return f"`{name}` is {value}, which does not stand where it should"
-    return ""
+            return f"`{name}` is {value:.6g}, which does not stand where it should"
+        left.pop(0)
+        if strange := [number for number in skipped if "." in number]:
+            return f"{strange[0]} stands before `{name}`, {value:.6g}, and is of no record"
+    strange = [number for number in left if "." in number]
+    return f"{strange[0]} is of no record" if strange else ""
+
+
+def _pick(values: Any, path: str) -> Any:
+    """Return the value at a path: names with points between, and in brackets what the row that is meant has."""
+    for row, name in re.findall(r"\[([^\]]+)\]|([^.\[\]]+)", path):
+        if name:
+            values = values[name]
+            continue
+        wanted = {part.strip() for part in row.split(";")}
+        found = [each for each in values if wanted <= {_write_key(value) for value in each.values()}]
+        if len(found) != 1:
+            raise LookupError(f"{len(found)} rows have {row}")
+        values = found[0]
+    return values
