@@ -1,6 +1,6 @@
 """The cost of `sfao run --live` to the run that it shows.
 
-    python benchmarks/live_page.py [--rounds 7] [--epochs 2]
+    python benchmarks/live_page.py [--rounds 7] [--epochs 2] [--json FILE]
 
 First the CPU time that the page takes from training for each state it sends, one a second, and for the lines that are
 there when it is opened late: on made telemetry of 5,000 lines (100,000 steps), for models of several sizes.
@@ -8,7 +8,7 @@ there when it is opened late: on made telemetry of 5,000 lines (100,000 steps), 
 Then SFAO on the embedded digits, five tasks, one thread, with an MLP of 2 layers and one of 31: alone, with the page
 served and nobody looking, and with somebody looking, a process that reads every state as a browser does. The three take
 turns in one process, in another order each round; a number is the median over rounds of the ratio to the run alone.
-This needs a machine with nothing else to do. All runs must end in the same weights.
+This needs a machine with nothing else to do; `--rounds 0` leaves it out. All runs must end in the same weights.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import torch
 
 from sfao.experiment.config import RunConfig, configure
 from sfao.experiment.execute import execute
+from sfao.experiment.record import versions
 from sfao.experiment.run import Run
 from sfao.experiment.telemetry import STEPS
 from sfao.live_page.live_run import LiveRun
@@ -48,12 +49,13 @@ def write_line(number: int, layers: int) -> str:
     return json.dumps({**step, "decisions": decisions, "gate": looks}) + "\n"
 
 
-def measure_states(layers: int) -> None:
-    """Print what states cost: of each the line that is new since the last."""
+def measure_states(layers: int) -> dict[str, float]:
+    """Print and return what states cost: of each the line that is new since the last."""
     with tempfile.TemporaryDirectory() as folder, open(Path(folder) / STEPS, "w") as file:
         file.writelines(write_line(number, layers) for number in range(1, LINES + 1))
         file.flush()
-        live, seconds = LiveRun(Path(folder), lambda: None, clock=count().__next__), []
+        live = LiveRun(Path(folder), lambda: None, clock=count().__next__)
+        seconds: list[float] = []
         while f"[{20 * LINES}," not in (text := time_state(live, seconds)):
             pass
         late, parts, seconds = sum(seconds), len(seconds), []
@@ -61,10 +63,12 @@ def measure_states(layers: int) -> None:
             file.write(write_line(number, layers))
             file.flush()
             text = time_state(live, seconds)
+    milliseconds = 1e3 * statistics.median(seconds)
     print(
-        f"{layers:3} layers: {1e3 * statistics.median(seconds):.2f} ms of CPU for a state of {len(text) / 1e3:.0f} kB; "
+        f"{layers:3} layers: {milliseconds:.2f} ms of CPU for a state of {len(text) / 1e3:.0f} kB; "
         f"opened after {LINES:,} lines, {late:.2f} s once, over {parts} states"
     )
+    return {"layers": layers, "state_ms": milliseconds, "state_bytes": len(text), "late_seconds": late}
 
 
 def time_state(live: LiveRun, seconds: list[float]) -> str:
@@ -102,11 +106,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="also write what states cost to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for layers in (2, 31, 200):
-        measure_states(layers)
-    for name, hidden in MODELS.items():
+    rows = [measure_states(layers) for layers in (2, 31, 200)]
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"machine": versions("cpu"), "rows": rows}, indent=1) + "\n")
+    for name, hidden in MODELS.items() if arguments.rounds else ():
         settings = {"epochs": arguments.epochs, "model.hidden": hidden}
         compare(name, configure("split-mnist-5k", "sfao", settings=settings), arguments.rounds)
 

@@ -1,14 +1,16 @@
 """SFAO's defaults on streams that the laboratory does not have, beside the same optimizer without it.
 
-python benchmarks/other_streams.py [--seeds 1]
+python benchmarks/other_streams.py [--seeds 1] [--json FILE]
 
 Digits that turn by 25 degrees from task to task; the same task four times; digits under more and more noise. Where
 nothing is forgotten there is nothing to win: the defaults must do no harm there. One seed takes two minutes.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterable
 from math import radians
+from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
 import sfao
+from sfao.experiment.record import versions
 
 Task = tuple[Tensor, Tensor]
 Batches = list[tuple[Tensor, Tensor]]
@@ -89,7 +92,9 @@ def learn(stream: Iterable[Task], make: Callable[[nn.Module], Learner], seed: in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    asked = parser.parse_args()
+    seeds, rows = range(asked.seeds), []
     learners = {
         "SGD, lr .05": [sgd(0.0, 0.05, gated) for gated in (False, True)],
         "SGD, lr .01, momentum .9": [sgd(0.9, 0.01, gated) for gated in (False, True)],
@@ -99,6 +104,11 @@ def main() -> None:
         for optimizer, (alone, gated) in learners.items():
             found = [fmean(learn(stream, make, seed) for seed in seeds) for make in (alone, gated)]
             print(f"{name}; {optimizer}: alone {found[0]:.3f}, with SFAO {found[1]:.3f}", flush=True)
+            rows.append({"stream": name, "optimizer": optimizer, "alone": found[0], "gated": found[1]})
+    if asked.json:
+        asked.json.write_text(
+            json.dumps({"seeds": asked.seeds, "machine": versions("cpu"), "rows": rows}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

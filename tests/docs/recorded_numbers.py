@@ -76,7 +76,7 @@ def _check_comparison(text: str, records: list[Record]) -> str:
 
 
 def _check_rows(text: str, records: Sequence[Row], rule: str) -> str:
-    """Check lines that begin with keys: their numbers are those that the rule asks for, of the records of these keys."""
+    """Check lines that begin with keys: their numbers are those that the rule asks for, of the records of the keys."""
     wanted, by, names = rule.rpartition(" by ")
     if not by:
         return f"a rule must be `compare` or `NUMBER, NUMBER ± by KEY`, got {rule!r}"

@@ -110,7 +110,7 @@ def write(tmp_path, monkeypatch):
         ("from made.json: rows[SGD; a, 2].ms, rows[b].ms", "It takes 0.98 ms, and 1.5 ms.", "0.98 0.99"),
         ("from made.json: rows[b].ms", "It takes 1.5 ms with `keep` at `0.6`.", "`0.6` 0.6"),
         ("from made.json: ms, 1e-6 * bytes by group, name", "| a, 2 | SGD | 0.98 | 1.20 |", "1.20 1.21"),
-        ("from runs.jsonl: average_accuracy, rollbacks by method, guard.kind", "| sgd | none | .720 | 0.0 |", "0.0 1.0"),
+        ("from runs.jsonl: average_accuracy, rollbacks by method, guard.kind", "| sgd | none | .72 | 0.0", "0.0 1.0"),
         ("from runs.jsonl: average_accuracy by method, lr", "| ogd | 0.001 | .720 |", "0.001 0.002"),
         ("from page.md", "SFAO has 85.4, in 1441.82 MB.", "85.4 85.5"),
         ("printed by: program.py", "It takes 4.5 s and 5.39 GB.", "4.5 4.6"),
@@ -136,15 +136,15 @@ def test_blocks_that_tell_results_are_told_from_settings(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# A\n\nSGD has .65 and SFAO .85.\n\nVersion 2.13.0, `lr=0.05, keep=0.6`, in 2026.\n\n| a |\n|---|\n| 0.5 |\n\n"
-        "```python\nx = 0.5, 0.6\n```\n\n# B\n\n    sfao compare split-mnist --set lr=0.1 --set keep=0.6\n\nends at 0.75 beside 0.85.\n"
+        "```python\nx = 0.5, 0.6\n```\n\n# B\n\n    sfao run split --set lr=0.1 --set keep=0.6\n\nends at .7 and .8.\n"
     )
     blocks = [(block.text.splitlines()[0], block.tells_results, block.has_command) for block in read_blocks(page)]
     assert blocks == [
         ("SGD has .65 and SFAO .85.", True, False),
         ("Version 2.13.0, `lr=0.05, keep=0.6`, in 2026.", False, False),
         ("| a |", True, False),
-        ("    sfao compare split-mnist --set lr=0.1 --set keep=0.6", False, True),
-        ("ends at 0.75 beside 0.85.", True, True),
+        ("    sfao run split --set lr=0.1 --set keep=0.6", False, True),
+        ("ends at .7 and .8.", True, True),
     ]
 
 
