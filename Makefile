@@ -2,7 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What a user has, the laboratory; and all that lint, types, tests and documentation need besides.
+LAB := $(VENV)/.lab
 INSTALLED := $(VENV)/.installed
+
+# Modules are compiled when they are first imported, not when they are installed, which takes half the time.
+INSTALL := pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 # The environment of the libraries that sfao integrates with.
 COMPANY := .venv-company
@@ -16,7 +21,7 @@ SUPPLY_INSTALLED := $(SUPPLY)/.installed
 .PHONY: demo test test-company soak lint types tests docs bench readme reproduction tutorial notebook baselines \
   architecture reliability lock sbom audit clean
 
-demo: $(INSTALLED)
+demo: $(LAB)
 	$(BIN)/sfao demo
 
 # Types are checked by one process, beside the tests.
@@ -53,7 +58,7 @@ docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo site/index.html
 
-bench: $(INSTALLED)
+bench: $(LAB)
 	$(BIN)/sfao bench
 
 # What the README shows of the demo, from the records of one: `.venv/bin/python docs/make_demo.py --collect runs/demo`
@@ -108,21 +113,25 @@ $(SUPPLY_INSTALLED): supply/lock-tools.txt
 
 # torch goes first: pinned, so that nothing pulls in another build of it. So does what builds this package: pip would
 # take the newest into an environment of its own.
-$(INSTALLED): pyproject.toml constraints.txt
+$(LAB): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch hatchling editables
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m $(INSTALL) torch hatchling editables
+	$(BIN)/python -m $(INSTALL) --no-build-isolation --editable '.[lab]'
+	touch $@
+
+$(INSTALLED): $(LAB)
+	$(BIN)/python -m $(INSTALL) --no-build-isolation --editable '.[dev]'
 	touch $@
 
 # torch first, as above. Every requirements file is installed in one go, but those that must not bring their own.
 $(COMPANY_INSTALLED): pyproject.toml constraints.txt constraints-company.txt $(COMPANY_REQUIREMENTS) \
   tests/company/torchvision_on_cpu.py
 	$(PYTHON) -m venv $(COMPANY)
-	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt torch hatchling editables
-	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-company.txt \
+	$(COMPANY)/bin/python -m $(INSTALL) torch hatchling editables
+	$(COMPANY)/bin/python -m $(INSTALL) --constraint constraints-company.txt \
 	  --no-build-isolation --editable '.[lab]' \
 	  $(addprefix --requirement ,$(filter-out %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
-	$(COMPANY)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-company.txt \
+	$(COMPANY)/bin/python -m $(INSTALL) --constraint constraints-company.txt \
 	  --no-deps $(addprefix --requirement ,$(filter %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
 	site=$$($(COMPANY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  && cp tests/company/torchvision_on_cpu.py $$site && echo 'import torchvision_on_cpu' > $$site/torchvision_on_cpu.pth
