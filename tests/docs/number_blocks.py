@@ -24,9 +24,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MARKER = re.compile(r"^<!-- (from|printed by:?) ([^\s:]+)(?:: ((?:.|\n)+?))? -->$", re.MULTILINE)
-#: A number as results are told: with a point or a comma of thousands; not a version, a name or a part of one.
-NUMBER = re.compile(r"(?<![\w.,#/-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?![\w/]|[.,-]\d)")
-DECIMAL = re.compile(r"(?<![\w.,/-])[+-]?\d*\.\d+(?![\w/]|[.,]\d)")
+#: A number as results are told: with a point or a comma of thousands, or so many times (20x); not a version, a name or
+#: a part of one.
+NUMBER = re.compile(r"(?<![\w.,#/-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?!(?!x\b)[\w/]|[.,-]\d)")
+DECIMAL = re.compile(r"(?<![\w.,/-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d*)\.\d+(?!(?!x\b)[\w/]|[.,]\d)")
 #: A command that makes the numbers again, or an example that is run.
 COMMAND = re.compile(
     r"\b(sfao (run|compare|demo|tune|sweep|reproduce|report|bench|estimate)|python \S+\.py|pytest|make \w+)\b"
