@@ -1,6 +1,6 @@
 """A small language model that is fine-tuned with LoRA on three tasks in a row, and what it forgets.
 
-python benchmarks/language_model.py [--seeds 3] [--task-steps 200] [--only NAME...]
+python benchmarks/language_model.py [--seeds 3] [--task-steps 200] [--only NAME...] [--json FILE]
 
 The model is a Llama of two layers. It is pretrained here on lines such as `F g a d b = k c m a`: a marker, letters,
 and the letters in the cipher of the marker, eight ciphers in all. Each task is the cipher of a marker that the model
@@ -10,18 +10,23 @@ them). One seed takes about three minutes on a core of its own.
 """
 
 import argparse
+import json
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, stdev
 from time import perf_counter
 
+import peft
 import torch
+import transformers
 from peft import LoraConfig, OSFConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from sfao.experiment.record import versions
 from sfao.integrations.gates import find_gate
 from sfao.integrations.peft import create_sfao_optimizer
 
@@ -210,14 +215,26 @@ def run(method: Alone, base: nn.Module, ciphers: Ciphers, steps: int, seed: int)
     return Result([measure(model, lines) for lines in tests], learnt, known, perf_counter() - start)
 
 
-def describe(name: str, results: list[Result]) -> str:
-    """Return a row of the table: means over seeds."""
+def summarise(name: str, results: list[Result]) -> dict[str, str | float]:
+    """Return a row of the table: means over seeds, and the deviation of the average."""
     averages = [fmean(result.tasks) for result in results]
-    spread = f" ± {stdev(averages):.3f}" if len(averages) > 1 else ""
-    tasks = " ".join(f"{fmean(column):5.2f}" for column in zip(*(result.tasks for result in results), strict=True))
-    learnt = fmean(fmean(result.learnt) for result in results)
-    known, seconds = fmean(result.known for result in results), fmean(result.seconds for result in results)
-    return f"{name:18} {fmean(averages):.3f}{spread:8}  {tasks}  {learnt:6.2f}  {known:6.2f}  {seconds:5.0f} s"
+    tasks = [fmean(column) for column in zip(*(result.tasks for result in results), strict=True)]
+    return {
+        "method": name,
+        "average": fmean(averages),
+        "sd": stdev(averages) if len(averages) > 1 else 0.0,
+        **dict(zip(("first", "second", "third"), tasks, strict=True)),
+        "learnt": fmean(fmean(result.learnt) for result in results),
+        "known": fmean(result.known for result in results),
+        "seconds": fmean(result.seconds for result in results),
+    }
+
+
+def describe(name: str, results: list[Result]) -> str:
+    return (
+        "{method:18} {average:.3f} ± {sd:.3f}  {first:5.2f} {second:5.2f} {third:5.2f}  {learnt:6.2f}  {known:6.2f}  "
+        "{seconds:5.0f} s".format(**summarise(name, results))
+    )
 
 
 def main() -> None:
@@ -225,6 +242,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--task-steps", type=int, default=200)
     parser.add_argument("--only", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, list[Result]] = {name: [] for name in arguments.only}
@@ -240,6 +258,13 @@ def main() -> None:
     print(f"\n{'method':18} {'average':13}  {'after all three':17}  learnt   known   time")
     for name, found in results.items():
         print(describe(name, found))
+    if arguments.json:
+        kept = {
+            "seeds": arguments.seeds,
+            "machine": {**versions("cpu"), "peft": peft.__version__, "transformers": transformers.__version__},
+            "rows": [summarise(name, found) for name, found in results.items()],
+        }
+        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

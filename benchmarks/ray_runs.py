@@ -1,6 +1,6 @@
 """Many runs on a Ray of two nodes, over the ideal: the time of all runs one by one, divided by the cores.
 
-    python benchmarks/ray_runs.py [--runs 40] [--epochs 10]
+    python benchmarks/ray_runs.py [--runs 40] [--epochs 10] [--json FILE]
 
 Two nodes with one CPU each, on this machine (pip install 'sfao[lab,ray]'); the runs are of SGD on split-mnist-5k.
 All the while another process does single runs, one after the other: the ideal is of their times, so that it is of the
@@ -9,6 +9,7 @@ there already.
 """
 
 import argparse
+import json
 import os
 import secrets
 import statistics
@@ -33,7 +34,7 @@ from sfao.experiment.compare import Runner
 from sfao.experiment.in_process import run_here
 from sfao.experiment.plan import plan
 from sfao.experiment.pool import run_all
-from sfao.experiment.record import Record
+from sfao.experiment.record import Record, versions
 from sfao.launchers.ray_launcher import RayLauncher
 
 NODES = 2
@@ -43,10 +44,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=40, help="how many (default 40)")
     parser.add_argument("--epochs", type=int, default=10, help="of each run (default 10)")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     asked = parser.parse_args()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
-    digests = []
+    digests, rows = [], []
     launchers: dict[str, Runner] = {"ray": RayLauncher(cluster.address), "local": run_all}
     for name, run in launchers.items():
         with single_runs(asked.epochs) as singles:
@@ -59,10 +61,25 @@ def main() -> None:
             f"{busy:.0%} of the time of its cores in runs; load {os.getloadavg()[0]:.1f}",
             flush=True,
         )
+        rows.append(
+            {
+                "launcher": name,
+                "runs": asked.runs,
+                "seconds": seconds,
+                "single_seconds": statistics.mean(singles),
+                "singles": len(singles),
+                "times_ideal": seconds / ideal,
+                "busy": busy,
+                "load": os.getloadavg()[0],
+            }
+        )
         digests.append([record.weights_sha256 for record in records])
     cluster.shutdown()
     equal = [ray == local for ray, local in zip(*digests, strict=True)]
     print(f"weights equal to the bit: {sum(equal)} of {len(equal)}")
+    if asked.json:
+        kept = {"machine": versions("cpu"), "equal_weights": sum(equal), "rows": rows}
+        asked.json.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 @contextmanager
