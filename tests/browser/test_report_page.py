@@ -228,6 +228,16 @@ def test_in_print_headings_come_again_on_every_sheet(page):
     assert page.locator("thead button").evaluate_all(boxes)
 
 
+def test_in_print_a_small_figure_is_on_one_sheet_and_a_heading_with_what_it_heads(page):
+    page.emulate_media(media="print")
+    whole = "all => all.map(one => [one.querySelectorAll('.panel').length < 5, getComputedStyle(one).breakInside])"
+    figures = page.locator("figure").evaluate_all(whole)
+    assert {small for small, _ in figures} >= {True}
+    assert all((inside == "avoid") == small for small, inside in figures)
+    after = "all => all.every(one => getComputedStyle(one).breakAfter === 'avoid')"
+    assert page.locator("h2, h3, h4, .axes").evaluate_all(after)
+
+
 def test_in_print_a_badge_is_as_small_as_its_table(page):
     page.emulate_media(media="print")
     sizes = "one => [one, one.parentElement].map(each => getComputedStyle(each).fontSize)"
