@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import cache
@@ -10,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
+from unittest.mock import patch
 
 from sfao.experiment.record import Record
 from sfao.reports.comparison import compare_records
@@ -57,7 +59,7 @@ def _find_strange_number(text: str, known: Sequence[str], whose: str) -> str:
 
 @cache
 def _numbers_printed_by(program: Path) -> tuple[str, ...]:
-    with redirect_stdout(StringIO()) as printed:
+    with redirect_stdout(StringIO()) as printed, patch.object(sys, "argv", [str(program)]):
         runpy.run_path(str(program), run_name="__main__")
     return tuple(numbers_in(printed.getvalue()))
 

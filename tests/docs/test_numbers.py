@@ -29,7 +29,6 @@ COMMAND_IS_ENOUGH = (
     "README.md",
     "docs/baselines.md",
     "docs/comparisons.md",
-    "docs/ablation.md",
     "docs/integrations/peft.md",
     "docs/laboratory.md",
 )
