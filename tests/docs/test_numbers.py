@@ -41,7 +41,6 @@ ALLOWED = {
         "- **The output side**": THROWN_AWAY,
     },
     "docs/costs.md": {"WRN-28-10 with batch 32": NOT_KEPT, "On two more H200s": NOT_KEPT},
-    "docs/integrations/transformers.md": {"- **Checkpoints**": "differences that its tests measure"},
     "docs/method.md": {
         "A  = sum": SETTINGS,
         "- **Softness.**": SETTINGS,
