@@ -158,7 +158,8 @@ def test_a_dry_run_lists_and_writes_nothing(root, tmp_path, monkeypatch):
     names = ["table1", "table7", "--preset", "recommended", "--out", "out"]
     result = invoke(*names, "--data-root", root, "--dry-run", "--jobs", "2")
     assert result.exit_code == 0
-    assert re.search(r"recommended/split-mnist/sfao-4 +to do +~\d+ s", result.stdout)
+    assert result.stdout.startswith("out/recommended:\n")
+    assert re.search(r"\nsplit-mnist/sfao-4 +to do +~\d+ s", result.stdout)
     assert "50 runs: 25 to do, 25 no data" in result.stdout
     assert re.search(r"In all about \d+ s\. ~: predicted from a few steps", result.stdout)
     assert not (tmp_path / "out").exists()

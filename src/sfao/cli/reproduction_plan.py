@@ -1,6 +1,7 @@
 """The plan of `sfao reproduce --dry-run`, as JSON and on a terminal: its runs, their states, and how long they take."""
 
 from collections.abc import Mapping, Sequence
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,13 @@ def _as_json(plan: Plan, durations: Mapping[Path, Duration], total: float) -> di
 
 def _print(plan: Plan, predicted: Prediction, total: float) -> None:
     durations = predicted.durations
+    # Where a folder has a long name, the columns beside it would have no room.
+    shared = Path(commonpath(folder.parent for folder in plan.states))
     listed = table("run", "state", "about")
     for folder, state in plan.states.items():
-        listed.add_row(str(folder), state, str(durations.get(folder, "")))
+        listed.add_row(str(folder.relative_to(shared)), state, str(durations.get(folder, "")))
     screen = console()
+    screen.print(f"{shared}:", soft_wrap=True)
     screen.print(listed)
     states = list(plan.states.values())
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
