@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 
 import pytest
 
@@ -164,6 +165,13 @@ def test_blocks_that_tell_results_are_told_from_settings(tmp_path):
         ("    sfao run split --set lr=0.1 --set keep=0.6", False, True),
         ("ends at .7 and .8.", True, True),
     ]
+
+
+def test_a_command_beside_a_result_is_no_record():
+    block = Block(ROOT / "docs" / "new.md", 1, "ends at .7 and .8.", "    sfao run split\n")
+    assert block.has_command
+    assert not has_source(block)
+    assert has_source(replace(block, marker=("from", "docs/records/new.json", "accuracy")))
 
 
 def test_numbers_agree_to_the_digits_that_are_written():
