@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.reports.real_runs import hostile_runs, report, share_comparison
+from tests.browser.tabs import WIDE, Tab
+from tests.reports.real_runs import share_comparison, share_hostile_report, share_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -30,26 +31,56 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def address(browser: Browser, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of the report, as a file."""
-    return report(folder, tmp_path_factory.mktemp("report")).as_uri()
+    return share_report(tmp_path_factory).as_uri()
 
 
 @pytest.fixture(scope="session")
-def hostile_address(browser: Browser, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    runs = hostile_runs(folder / "sfao-0", tmp_path_factory.mktemp("hostile"))
-    return report(runs, tmp_path_factory.mktemp("hostile-report")).as_uri()
+def hostile_address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return share_hostile_report(tmp_path_factory).as_uri()
 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    made = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    made = browser.new_context(viewport=WIDE, color_scheme="light")
     yield made
     made.close()
 
 
+@pytest.fixture(scope="session")
+def tabs(browser: Browser) -> Iterator[list[Tab]]:
+    """Two, for a page and one to compare it with: to start a tab takes longer than to load a report."""
+    contexts = [browser.new_context(viewport=WIDE, color_scheme="light") for _ in range(2)]
+    yield [Tab(context.new_page()) for context in contexts]
+    for context in contexts:
+        context.close()
+
+
 @pytest.fixture
-def page(context: BrowserContext, address: str) -> Page:
-    opened = context.new_page()
-    opened.goto(address)
-    return opened
+def opened(tabs: list[Tab], address: str) -> Page:
+    """The report, for tests that leave it as it is: several in a row share it."""
+    return tabs[0].show(address)
+
+
+@pytest.fixture
+def page(tabs: list[Tab], address: str) -> Iterator[Page]:
+    """The report, for tests that change it, its size or its media: the next has it as it was loaded."""
+    yield tabs[0].show(address)
+    tabs[0].drop()
+
+
+@pytest.fixture
+def tab(tabs: list[Tab]) -> Iterator[Page]:
+    """An empty one, for tests that load a page themselves."""
+    tabs[0].drop()
+    yield tabs[0].page
+    tabs[0].drop()
+
+
+@pytest.fixture
+def printed(opened: Page) -> Iterator[Page]:
+    """The report in print, for tests that leave it as it is."""
+    opened.emulate_media(media="print")
+    yield opened
+    opened.emulate_media(media="null")

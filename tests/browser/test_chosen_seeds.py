@@ -8,18 +8,18 @@ import pytest
 from playwright.sync_api import expect
 
 from sfao.experiment.statistics import paired_test, spread
+from sfao.reports.page.write import PAGE
 from tests.browser.tables import results
 from tests.records import change_record
-from tests.reports.real_runs import report, varied
+from tests.reports.real_runs import report, share, varied
 
 SEEDS = (0, 1, 2)
 CHOSEN = (0, 2)
 
 
-@pytest.fixture(scope="module")
-def folders(folder, tmp_path_factory):
+def make_runs(folder, made):
     """Runs of four methods over three seeds that differ in all numbers, one failed; and those of the chosen seeds."""
-    every = tmp_path_factory.mktemp("every")
+    every, chosen = made / "every", made / "chosen"
     chance = random.Random(0)
     for number, method in enumerate(("sgd", "ewc", "si", "sfao")):
         for seed in SEEDS:
@@ -29,16 +29,18 @@ def folders(folder, tmp_path_factory):
             seconds = (1.0, 4.0, 2.0)[seed] * (1 + 0.3 * number)
             varied(source, every / f"{method}-{seed}", chance, seed=seed, seconds=seconds)
     change_record(every / "si-2", status="failed", metrics={}, accuracy_matrix=[], error="no more disk")
-    chosen = tmp_path_factory.mktemp("chosen")
     for run in every.iterdir():
         if int(run.name[-1]) in CHOSEN:
             shutil.copytree(run, chosen / run.name)
-    return every, chosen
+    for runs in (every, chosen):
+        report(runs, made / f"report-{runs.name}")
 
 
 @pytest.fixture(scope="module")
-def addresses(browser, folders, tmp_path_factory):
-    return [report(folder, tmp_path_factory.mktemp("report")).as_uri() for folder in folders]
+def addresses(browser, folder, tmp_path_factory):
+    """Of the reports of every seed, and of the chosen."""
+    made = share(tmp_path_factory, "every-and-chosen-seeds", lambda path: make_runs(folder, path))
+    return [(made / f"report-{name}" / PAGE).as_uri() for name in ("every", "chosen")]
 
 
 def choose(page, *seeds):
@@ -73,39 +75,44 @@ def marks(page, seeds=SEEDS):
 
 
 @pytest.fixture
-def every(context, addresses):
-    page = context.new_page()
-    page.goto(addresses[0])
-    return page
+def untouched(tabs, addresses):
+    """The report of every seed, for tests that leave it as it is."""
+    return tabs[0].show(addresses[0])
 
 
 @pytest.fixture
-def alone(context, addresses):
-    page = context.new_page()
-    page.goto(addresses[1])
-    return page
+def every(tabs, addresses):
+    """The report of every seed, for tests that choose."""
+    yield tabs[0].show(addresses[0])
+    tabs[0].drop()
+
+
+@pytest.fixture
+def alone(tabs, addresses):
+    """The report of the chosen seeds, which nobody changes."""
+    return tabs[1].show(addresses[1])
 
 
 # -- The table ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 10, 31])
-def test_the_statistics_of_the_page_are_those_of_the_report(every, count):
+def test_the_statistics_of_the_page_are_those_of_the_report(untouched, count):
     chance = random.Random(count)
     ours, theirs = ([chance.random() for _ in range(count)] for _ in range(2))
-    expected, found = spread(ours), every.evaluate("values => statistics.spread(values)", ours)
+    expected, found = spread(ours), untouched.evaluate("values => statistics.spread(values)", ours)
     for name in ("mean", "std", "low", "high"):
         assert found[name] == (
             None if count == 1 and name != "mean" else pytest.approx(getattr(expected, name), rel=1e-9)
         )
     by_seed = [dict(enumerate(each)) for each in (ours, theirs)]
-    p = every.evaluate("values => statistics.test(values)", [a - b for a, b in zip(ours, theirs, strict=True)])
+    p = untouched.evaluate("values => statistics.test(values)", [a - b for a, b in zip(ours, theirs, strict=True)])
     assert p == (None if count == 1 else pytest.approx(paired_test(*by_seed, "").p, abs=1e-12))
 
 
-def test_differences_without_a_spread_have_no_p_or_are_none(every):
-    assert every.evaluate("statistics.test([0.1, 0.1, 0.1])") is None
-    assert every.evaluate("statistics.test([0, 0, 0])") == 1
+def test_differences_without_a_spread_have_no_p_or_are_none(untouched):
+    assert untouched.evaluate("statistics.test([0.1, 0.1, 0.1])") is None
+    assert untouched.evaluate("statistics.test([0, 0, 0])") == 1
 
 
 def test_the_table_is_that_of_a_report_of_the_chosen_seeds(every, alone):

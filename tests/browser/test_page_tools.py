@@ -4,13 +4,11 @@ import csv
 import io
 import json
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.tables import results
+from tests.browser.tabs import PHONE, WIDE
 from tests.reports.real_runs import FOREIGN
-
-WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
 
 def names(page):
@@ -25,14 +23,13 @@ def choose(page, value):
 # -- First screen and contents -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_the_first_screen_has_the_finding_and_a_figure_and_no_table(page, size):
-    page.set_viewport_size(size)
-    page.reload()
-    assert page.locator(".finding").first.bounding_box()["y"] < size["height"]
-    if size is WIDE:
-        assert page.locator("figure svg:visible").first.bounding_box()["y"] < size["height"] / 2
-    assert page.locator("dl, table").first.bounding_box()["y"] > size["height"] - 200
+def test_the_first_screen_has_the_finding_and_a_figure_and_no_table(tab, address):
+    for size in (PHONE, WIDE):
+        tab.set_viewport_size(size)
+        tab.goto(address)
+        assert tab.locator(".finding").first.bounding_box()["y"] < size["height"], size
+        assert tab.locator("dl, table").first.bounding_box()["y"] > size["height"] - 200, size
+    assert tab.locator("figure svg:visible").first.bounding_box()["y"] < WIDE["height"] / 2
 
 
 def test_contents_stay_in_sight_lead_by_keyboard_and_mark_where_one_is(page):
@@ -139,8 +136,8 @@ def test_the_value_of_a_place_shows_under_the_pointer_and_by_the_keyboard(page):
     expect(tip).to_be_hidden()
 
 
-def test_every_panel_with_marks_has_them_inside_its_picture(page):
-    outside = page.locator(".panel[data-marks]").evaluate_all(
+def test_every_panel_with_marks_has_them_inside_its_picture(opened):
+    outside = opened.locator(".panel[data-marks]").evaluate_all(
         """all => all.flatMap(panel => {
           const box = panel.querySelector("svg").viewBox.baseVal;
           return JSON.parse(panel.dataset.marks).filter(([x, y]) =>
@@ -148,7 +145,7 @@ def test_every_panel_with_marks_has_them_inside_its_picture(page):
         })"""
     )
     assert outside == []
-    assert page.locator(".panel[data-marks]").count() >= 10
+    assert opened.locator(".panel[data-marks]").count() >= 10
 
 
 # -- Download ----------------------------------------------------------------------------------------------
@@ -193,13 +190,17 @@ def test_no_cell_of_a_download_is_a_formula(page):
 # -- Narrow ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_names_of_any_length_and_script_stay_in_their_places(page, hostile_address, size):
-    page.set_viewport_size(size)
-    page.goto(hostile_address)
+def test_names_of_any_length_and_script_stay_in_their_places(tab, hostile_address):
+    for size in (WIDE, PHONE):
+        tab.set_viewport_size(size)
+        tab.goto(hostile_address)
+        check_names(tab, size)
+
+
+def check_names(page, size):
     assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
     shown = page.locator("body").inner_text()
-    assert all(name in shown.replace("\n", "") for name in FOREIGN)
+    assert all(name in shown.replace("\n", "") for name in FOREIGN), size
     # No text of a panel reaches into the one beside it.
     crossing = page.locator(".panels").evaluate_all(
         """all => all.flatMap(panels => [...panels.children].flatMap(panel => {
@@ -210,13 +211,13 @@ def test_names_of_any_length_and_script_stay_in_their_places(page, hostile_addre
           }).map(text => text.textContent);
         }))"""
     )
-    assert crossing == []
+    assert crossing == [], size
     # Nor does one cell of a table into the next.
     overlapping = page.locator("table tr").evaluate_all(
         """all => all.filter(row => [...row.cells].some((cell, at) => at &&
           cell.getBoundingClientRect().left < row.cells[at - 1].getBoundingClientRect().right - 1)).length"""
     )
-    assert overlapping == 0
+    assert overlapping == 0, size
 
 
 def test_on_a_phone_figures_fit_and_what_is_wider_says_so(page):

@@ -3,14 +3,12 @@
 import re
 from itertools import pairwise
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.tables import results
+from tests.browser.tabs import PHONE, WIDE
 from tests.reports.real_runs import HOSTILE
-
-PHONE = {"width": 360, "height": 740}
 
 
 def watched(context):
@@ -70,16 +68,17 @@ def test_without_javascript_everything_but_sorting_and_the_switch_is_there(brows
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_figures_have_ink_that_is_seen_on_the_paper(browser, address, scheme):
-    context = browser.new_context(color_scheme=scheme)
-    page = context.new_page()
-    page.goto(address)
-    fill = page.locator("figure svg text").first.evaluate("text => getComputedStyle(text).fill")
-    assert fill == page.evaluate("getComputedStyle(document.querySelector('figure svg')).color")
-    lightness = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (fill, background(page))]
-    assert abs(lightness[0] - lightness[1]) > 400
-    context.close()
+def test_figures_have_ink_that_is_seen_on_the_paper(tab, address):
+    papers = []
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme)
+        tab.goto(address)
+        fill = tab.locator("figure svg text").first.evaluate("text => getComputedStyle(text).fill")
+        assert fill == tab.evaluate("getComputedStyle(document.querySelector('figure svg')).color"), scheme
+        ink, paper = (sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (fill, background(tab)))
+        assert abs(ink - paper) > 400, scheme
+        papers.append(paper)
+    assert papers[0] > papers[1]
 
 
 # -- Light and dark ----------------------------------------------------------------------------------------
@@ -148,23 +147,24 @@ def test_markup_in_what_runs_say_is_shown_and_not_obeyed(context, hostile_addres
 # -- Narrow, printed, read aloud ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", ["address", "hostile_address"])
-def test_a_phone_does_not_scroll_sideways(page, request, which):
-    page.set_viewport_size(PHONE)
-    page.goto(request.getfixturevalue(which))
-    page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    assert results(page).evaluate("table => table.parentElement.scrollWidth > table.parentElement.clientWidth")
+def test_a_phone_does_not_scroll_sideways(tab, address, hostile_address):
+    tab.set_viewport_size(PHONE)
+    for which in (address, hostile_address):
+        tab.goto(which)
+        tab.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+        assert tab.evaluate("document.documentElement.scrollWidth") == PHONE["width"], which
+        is_wide = "table => table.parentElement.scrollWidth > table.parentElement.clientWidth"
+        assert results(tab).evaluate(is_wide), which
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [{"width": 1280, "height": 900}, PHONE], ids=["wide", "phone"])
-def test_axe_finds_nothing(page, scheme, size):
-    page.set_viewport_size(size)
-    page.emulate_media(color_scheme=scheme)
+def test_axe_finds_nothing(page):
     page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
     results(page).get_by_role("button", name="accuracy").click()
-    assert violations(page) == []
+    for size in (WIDE, PHONE):
+        page.set_viewport_size(size)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert violations(page) == [], (size, scheme)
 
 
 def test_axe_does_find_what_is_wrong(page):
@@ -189,8 +189,8 @@ def test_the_keyboard_stops_only_at_what_scrolls(page):
         assert page.locator(".scroll:visible").evaluate_all(f"all => all.every({stops})")
 
 
-def test_headings_come_in_order(page):
-    levels = [int(name[1]) for name in page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(h => h.tagName)")]
+def test_headings_come_in_order(opened):
+    levels = [int(name[1]) for name in opened.locator("h1, h2, h3, h4").evaluate_all("all => all.map(h => h.tagName)")]
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -218,30 +218,27 @@ def test_in_print_a_long_name_stays_in_its_column(page):
     assert name.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
-def test_in_print_headings_come_again_on_every_sheet(page):
+def test_in_print_headings_come_again_on_every_sheet(printed):
     """Chromium repeats the head of a table only where it holds no button."""
-    page.emulate_media(media="print")
-    heads = page.locator("thead:has(button)")
+    heads = printed.locator("thead:has(button)")
     assert heads.count() >= 2
     assert heads.evaluate_all("all => all.every(head => getComputedStyle(head).breakInside === 'avoid')")
     boxes = "all => all.every(button => getComputedStyle(button).display === 'contents')"
-    assert page.locator("thead button").evaluate_all(boxes)
+    assert printed.locator("thead button").evaluate_all(boxes)
 
 
-def test_in_print_a_small_figure_is_on_one_sheet_and_a_heading_with_what_it_heads(page):
-    page.emulate_media(media="print")
+def test_in_print_a_small_figure_is_on_one_sheet_and_a_heading_with_what_it_heads(printed):
     whole = "all => all.map(one => [one.querySelectorAll('.panel').length < 5, getComputedStyle(one).breakInside])"
-    figures = page.locator("figure").evaluate_all(whole)
+    figures = printed.locator("figure").evaluate_all(whole)
     assert {small for small, _ in figures} >= {True}
     assert all((inside == "avoid") == small for small, inside in figures)
     after = "all => all.every(one => getComputedStyle(one).breakAfter === 'avoid')"
-    assert page.locator("h2, h3, h4, .axes").evaluate_all(after)
+    assert printed.locator("h2, h3, h4, .axes").evaluate_all(after)
 
 
-def test_in_print_a_badge_is_as_small_as_its_table(page):
-    page.emulate_media(media="print")
+def test_in_print_a_badge_is_as_small_as_its_table(printed):
     sizes = "one => [one, one.parentElement].map(each => getComputedStyle(each).fontSize)"
-    badge, cell = page.locator(".dense .badge").first.evaluate(sizes)
+    badge, cell = printed.locator(".dense .badge").first.evaluate(sizes)
     assert badge == cell
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from sfao.metrics import summary
 from sfao.reports.figures import draw_figures
 from sfao.reports.groups import group_runs
 from sfao.reports.page import write_page
+from sfao.reports.page.write import PAGE
 from sfao.reports.runs import find_unfinished_runs, load_runs, write_notices
 from tests.records import change_record, read_values
 
@@ -39,14 +41,33 @@ def comparison_of_four(folder: Path) -> Path:
     return folder
 
 
-def share_comparison(factory: pytest.TempPathFactory) -> Path:
-    """The comparison of four, made once for all test processes of a session; not to be written to."""
+def share(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that is made once for all test processes of a session; not to be written to."""
     base = factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "comparison-of-four"
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     with FileLock(f"{shared}.lock"):
         if not shared.exists():
-            comparison_of_four(factory.mktemp("comparison") / "runs").rename(shared)
+            made = factory.mktemp("made") / name
+            make(made)
+            made.rename(shared)
     return shared
+
+
+def share_comparison(factory: pytest.TempPathFactory) -> Path:
+    return share(factory, "comparison-of-four", comparison_of_four)
+
+
+def share_report(factory: pytest.TempPathFactory) -> Path:
+    """The page of the comparison of four."""
+    folder = share_comparison(factory)
+    return share(factory, "report-of-four", lambda out: report(folder, out)) / PAGE
+
+
+def share_hostile_report(factory: pytest.TempPathFactory) -> Path:
+    """The page of runs that say markup."""
+    source = share_comparison(factory) / "sfao-0"
+    runs = share(factory, "hostile-runs", lambda folder: hostile_runs(source, folder))
+    return share(factory, "hostile-report", lambda out: report(runs, out)) / PAGE
 
 
 def edited(source: Path, folder: Path, **changes: object) -> Path:
