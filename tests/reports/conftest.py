@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from sfao.reports.figures import Drawing, as_svg, draw_figures
+from sfao.reports.figures.pieces import Pieces, cut
 from sfao.reports.groups import RunGroup, group_runs
 from sfao.reports.runs import LoadedRun, load_runs
 from tests.reports.real_runs import share_comparison
@@ -23,3 +25,25 @@ def split(runs: list[LoadedRun]) -> RunGroup:
     """The group of the split benchmark: ewc, sfao and sgd over two seeds, si over one that did not diverge."""
     (group,) = (group for group in group_runs(runs) if group.runs[0].record.benchmark == "split-mnist-5k")
     return group
+
+
+@pytest.fixture(scope="session")
+def drawn(runs: list[LoadedRun]) -> list[Drawing]:
+    """All figures of the runs; not to be changed."""
+    return [drawing for group in group_runs(runs) for drawing in draw_figures(group)]
+
+
+@pytest.fixture(scope="session")
+def drawn_split(split: RunGroup, drawn: list[Drawing]) -> list[Drawing]:
+    return [drawing for drawing in drawn if drawing.name.endswith(f"-{split.slug}")]
+
+
+@pytest.fixture(scope="session")
+def pictures(drawn: list[Drawing]) -> dict[str, str]:
+    return {drawing.name: as_svg(drawing) for drawing in drawn}
+
+
+@pytest.fixture(scope="session")
+def pieces(drawn_split: list[Drawing]) -> dict[str, Pieces]:
+    """The figures of the split benchmark, cut."""
+    return {drawing.name: cut(drawing) for drawing in drawn_split}

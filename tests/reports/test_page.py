@@ -20,7 +20,7 @@ from sfao.reports.headline import find_findings
 from sfao.reports.page.settings import describe_seeds, describe_settings
 from sfao.reports.page.write import render_page
 from sfao.reports.runs import load_runs
-from tests.reports.real_runs import HOSTILE, edited, hostile_runs, report, run, share_comparison
+from tests.reports.real_runs import HOSTILE, edited, report, run, share_comparison, share_hostile_report, share_report
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def html(folder, tmp_path_factory):
-    return report(folder, tmp_path_factory.mktemp("report")).read_text()
+def html(tmp_path_factory):
+    return share_report(tmp_path_factory).read_text()
 
 
 class Elements(HTMLParser):
@@ -194,8 +194,8 @@ def test_notices_come_first(folder, tmp_path):
     assert html.index(notices) < html.index("<table")
 
 
-def test_markup_in_what_runs_say_is_escaped(folder, tmp_path):
-    html = report(hostile_runs(folder / "sfao-0", tmp_path / "runs"), tmp_path).read_text()
+def test_markup_in_what_runs_say_is_escaped(tmp_path_factory):
+    html = share_hostile_report(tmp_path_factory).read_text()
     assert escape(HOSTILE) in html
     assert html.count("<script>") == 1
     assert "49" not in re.findall(r'<ul class="warnings">.*?</ul>', html, re.DOTALL)[0]
@@ -262,7 +262,7 @@ def test_forty_runs_are_no_more_than_three_megabytes_and_hundreds_of_settings_ar
 
 
 def test_a_report_takes_the_place_of_the_one_before(folder, tmp_path):
-    report(folder, tmp_path)
+    assert "ewc" in report(folder / "ewc-0", tmp_path).read_text()
     path = report(folder / "sgd-0", tmp_path)
     assert "ewc" not in path.read_text()
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]

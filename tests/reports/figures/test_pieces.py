@@ -10,7 +10,6 @@ from matplotlib.colors import to_rgb
 from sfao.reports.figures import draw_figures, note_missing_letters
 from sfao.reports.figures.accuracy_matrices import accuracy_matrices
 from sfao.reports.figures.cost_accuracy import cost_accuracy
-from sfao.reports.figures.formats import as_svg
 from sfao.reports.figures.pieces import cut
 from sfao.reports.figures.style import ON_DARK, ON_LIGHT, RAMP, ink_on, shorten
 from sfao.reports.groups import group_runs
@@ -19,29 +18,19 @@ from tests.reports.figures.test_drawings import copies
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture(scope="module")
-def drawn(split):
-    return draw_figures(split)
-
-
-@pytest.fixture(scope="module")
-def pieces(drawn):
-    return {drawing.name: cut(drawing) for drawing in drawn}
-
-
 def count(picture, tag):
     return picture.count(f"<{tag} ") + picture.count(f"<{tag}>")
 
 
-def test_the_panels_and_the_key_hold_all_that_the_picture_does(drawn, pieces):
-    for drawing in drawn:
-        own = pieces[drawing.name]
+def test_the_panels_and_the_key_hold_all_that_the_picture_does(drawn_split, pictures, pieces):
+    for drawing in drawn_split:
+        own, picture = pieces[drawing.name], pictures[drawing.name]
         parts = "".join([own.shared, own.key, *(piece.svg for piece in own.panels)])
         assert len(own.panels) == len(drawing.panels)
         for tag in ("use", "clipPath"):
-            assert count(parts, tag) == count(as_svg(drawing), tag), tag
+            assert count(parts, tag) == count(picture, tag), tag
         # The names of axes that all share are told in words.
-        lost = count(as_svg(drawing), "text") - count(parts, "text")
+        lost = count(picture, "text") - count(parts, "text")
         assert lost == sum(bool(words) for words in (drawing.figure.get_supxlabel(), drawing.figure.get_supylabel()))
         assert bool(lost) == bool(drawing.axes)
 
@@ -56,16 +45,16 @@ def test_references_lead_to_what_all_panels_share_which_no_filter_hides(pieces):
             assert "<defs" not in piece.svg
 
 
-def test_panels_of_a_drawing_have_one_size_and_a_name(drawn, pieces):
-    for drawing in drawn:
+def test_panels_of_a_drawing_have_one_size_and_a_name(drawn_split, pieces):
+    for drawing in drawn_split:
         roots = [ElementTree.fromstring(piece.svg) for piece in pieces[drawing.name].panels]
         sizes = {tuple(root.attrib["viewBox"].split()[2:]) for root in roots}
         assert len(sizes) == 1
         assert all(drawing.title in root.attrib["aria-label"] for root in roots)
 
 
-def test_what_panels_and_marks_are_of_is_told(split, drawn, pieces):
-    by_name = {drawing.name.removesuffix("-split-mnist-5k-domain"): pieces[drawing.name] for drawing in drawn}
+def test_what_panels_and_marks_are_of_is_told(split, pieces):
+    by_name = {name.removesuffix("-split-mnist-5k-domain"): own for name, own in pieces.items()}
     assert [piece.row for piece in by_name["accuracy-matrices"].panels] == list(split.done)
     assert [piece.layer for piece in by_name["decisions"].panels] == list(split.done["sfao"][0].record.decisions)
     (geometry,) = by_name["update-geometry"].panels
@@ -148,10 +137,10 @@ def test_a_short_name_has_as_much_room_in_every_script(name, shown):
     assert shorten(name) == shown
 
 
-def test_letters_that_the_font_lacks_are_told_once_and_stop_nothing(split):
+def test_letters_that_the_font_lacks_are_told_once_and_stop_nothing(split, drawn_split):
     run = split.done["sfao"][0]
     (group,) = group_runs([*copies(run, 2, method="方法:名"), *copies(run, 2, method="اسم:طريقة")])
     drawn = draw_figures(group)
     assert note_missing_letters(drawn).startswith("the figures as PDF lack 名, 方, 法: no font")
     assert "方法:名" in "".join(piece.svg for drawing in drawn for piece in cut(drawing).panels)
-    assert note_missing_letters(draw_figures(split)) == ""
+    assert note_missing_letters(drawn_split) == ""
