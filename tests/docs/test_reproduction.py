@@ -1,8 +1,6 @@
 """The results page: it says what the records say, and what there are none for."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +11,7 @@ from sfao.experiment.errors import FolderError
 from sfao.reproduction.archive import write_lines
 from sfao.reproduction.page import FIGURES, FRONT, make_pages
 from sfao.reproduction.protocol import PRESETS, protocol
+from tests.command import run_program
 from tests.reproduction.made import record
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,14 +19,36 @@ TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.item
 
 
 def make(*arguments):
-    command = [sys.executable, DOCS / "make_reproduction.py", *arguments]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
+    return run_program(DOCS / "make_reproduction.py", *arguments)
 
 
 @pytest.fixture(scope="module")
 def made():
     """What the records beside the page give now: `make reproduction` after every change of either."""
     return make_pages(DOCS / "records")
+
+
+@pytest.fixture(scope="module")
+def made_of_one(tmp_path_factory):
+    """The pages of one run that ended at 0.70."""
+    return make_pages_of_one(tmp_path_factory.mktemp("one"), 0.70)
+
+
+def make_pages_of_one(folder, last):
+    write_lines(folder / "released" / "x.jsonl", [record(TABLE1["SGD"], 0, last)])
+    return make_pages(folder)
+
+
+@pytest.fixture(scope="module")
+def made_of_three(tmp_path_factory):
+    """The pages of one row over three seeds, beside a run of settings that have changed; why there is no table 7."""
+    folder = tmp_path_factory.mktemp("three")
+    stale = record(TABLE1["SGD"])
+    stale.config["epochs"] = 7
+    records = [*(record(TABLE1["SGD"], seed) for seed in range(3)), stale]
+    write_lines(folder / "released" / "split-mnist.jsonl", records)
+    (folder / "missing.yaml").write_text("released:\n  table7: Tiny ImageNet was not at hand\n")
+    return make_pages(folder)
 
 
 def whole(made):
@@ -95,10 +116,8 @@ def close(one, other):
     return all(abs(float(first) - float(second)) <= 0.1 for first, second in pairs)
 
 
-def test_a_figure_of_other_records_is_found_out(tmp_path):
-    for number, last in enumerate((0.70, 0.71)):
-        write_lines(tmp_path / str(number) / "released" / "x.jsonl", [record(TABLE1["SGD"], 0, last)])
-    one, other = (make_pages(tmp_path / number).figures for number in "01")
+def test_a_figure_of_other_records_is_found_out(made_of_one, tmp_path):
+    one, other = made_of_one.figures, make_pages_of_one(tmp_path, 0.71).figures
     assert sorted(one) == ["agreement.svg", "figure1-released.svg", "paper-and-ours.svg"]
     for name in one:
         assert difference(one[name], one[name]) == ""
@@ -124,10 +143,8 @@ def test_without_records_every_table_is_missing(tmp_path):
     assert "- Table 7, Split TinyImageNet, WRN-28-10: not run yet (`sfao reproduce table7 --preset paper`)" in text
 
 
-def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(tmp_path):
-    write_lines(tmp_path / "released" / "split-mnist.jsonl", [record(TABLE1["SGD"], seed) for seed in range(3)])
-    (tmp_path / "missing.yaml").write_text("released:\n  table7: Tiny ImageNet was not at hand\n")
-    text = whole(make_pages(tmp_path))
+def test_tables_with_records_are_shown_and_the_others_listed_with_their_reason(made_of_three):
+    text = whole(made_of_three)
     assert "## Table 1, Split MNIST: accuracy in % after the last task; preset released" in text
     assert "ours, n = 3 of 5" in text  # the paper's five
     assert "60,000 training and 10,000 test images of mnist; on cpu (x86_64)" in text
@@ -144,12 +161,9 @@ def test_rows_run_as_the_paper_s_were_are_a_table_of_their_own(tmp_path):
     assert "paper-and-ours-as-released.svg" in made.figures
 
 
-def test_records_of_settings_that_have_changed_are_named(tmp_path):
-    stale = record(TABLE1["SGD"])
-    stale.config["epochs"] = 7
-    write_lines(tmp_path / "released" / "split-mnist.jsonl", [stale])
+def test_records_of_settings_that_have_changed_are_named(made_of_three):
     assert "1 records are of settings that the preset no longer has, and stand in no table: sgd on split-mnist." in (
-        whole(make_pages(tmp_path))
+        whole(made_of_three)
     )
 
 
@@ -161,17 +175,16 @@ def test_a_damaged_record_is_named(tmp_path):
         make_pages(tmp_path)
 
 
-def test_the_script_collects_and_writes(tmp_path):
+def test_the_script_collects_and_writes(made_of_one, tmp_path):
     series = TABLE1["SGD"]
     folder = series.folder(tmp_path / "runs", 0)
     folder.mkdir(parents=True)
-    record(series).save(folder)
+    record(series, 0, 0.70).save(folder)
     places = ["--records", tmp_path / "records", "--docs", tmp_path]
     done = make("--collect", tmp_path / "runs", *places)
     assert (done.returncode, done.stderr) == (0, "")
-    made = make_pages(tmp_path / "records")
-    assert {name: (tmp_path / name).read_text() for name in made.texts} == made.texts
-    assert {file.name: file.read_text() for file in (tmp_path / FIGURES).iterdir()} == made.figures != {}
+    assert {name: (tmp_path / name).read_text() for name in made_of_one.texts} == made_of_one.texts
+    assert {file.name: file.read_text() for file in (tmp_path / FIGURES).iterdir()} == made_of_one.figures != {}
     assert "ours, n = 1 of 5" in (tmp_path / "reproduction" / "released.md").read_text()
 
 
