@@ -51,8 +51,8 @@ def find_fault(block: Block, root: Path = ROOT) -> str:
 def _find_strange_number(text: str, known: Sequence[str], whose: str) -> str:
     values = [float(number.replace(",", "")) for number in known]
     for written in DECIMAL.findall(text):
-        # A program may print MB where the page has GB.
-        if not any(agrees(written, value) or agrees(written, value / 1000) for value in values):
+        # They may have MB where the block has GB, and percent where it has shares.
+        if not any(agrees(written, value / unit) for value in values for unit in (1, 100, 1000)):
             return f"{whose} no {written}"
     return ""
 

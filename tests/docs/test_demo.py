@@ -49,14 +49,6 @@ def test_the_records_are_of_the_demo_as_it_is_now(records):
     assert [record.config for record in records] == planned
 
 
-def test_numbers_of_comparisons_in_the_readme_are_on_the_page_that_it_names():
-    table = re.search(r"^\| average accuracy.*?\n\n", README, re.DOTALL | re.MULTILINE)[0]
-    page = (ROOT / "docs" / "comparisons.md").read_text()
-    numbers = re.findall(r"\.\d{3}", table)
-    assert len(numbers) == 10
-    assert [number for number in numbers if number not in page] == []
-
-
 def test_a_readme_without_the_place_for_it_is_refused():
     with pytest.raises(FolderError, match="must have the lines"):
         make_demo.replace_demo("nothing", "table")
