@@ -1,7 +1,6 @@
 """What the README shows of the demo: its table and its figure are those of the records that are kept."""
 
 import importlib.util
-import re
 from pathlib import Path
 from xml.etree import ElementTree
 
