@@ -1,8 +1,7 @@
-"""Every number that a page tells as a result has the record it came from."""
+"""Every number that a page tells as a result has the record it came from, and the command that makes it again."""
 
 import json
 import runpy
-from dataclasses import replace
 
 import pytest
 
@@ -31,8 +30,6 @@ MARKED = [block for block in BLOCKS if block.marker]
 SETTINGS = "settings and equations, no results"
 NOT_KEPT = "measured on a machine that is not at hand; its output was not kept, and the page says so"
 THROWN_AWAY = "measured in a laboratory that was thrown away, and says so; cannot be made again"
-#: Pages on which a command beside a number is still enough: to be deleted when their blocks have records.
-COMMAND_IS_ENOUGH = ("docs/integrations/peft.md",)
 #: {page: {how a block begins: why it has no record}}
 ALLOWED = {
     "README.md": {
@@ -77,14 +74,14 @@ def test_marked_numbers_are_those_of_their_records(block):
     assert find_fault(block) == ""
 
 
-def has_source(block: Block) -> bool:
-    if block.marker:
-        return True
-    return block.has_command and str(block.page.relative_to(ROOT)) in COMMAND_IS_ENOUGH
+def test_results_of_records_stand_beside_their_command():
+    # Numbers of another page have their command there.
+    bare = [block.where for block in MARKED if not (block.has_command or block.marker[1].endswith(".md"))]
+    assert bare == []
 
 
 def test_results_without_a_record_are_allowed():
-    bare = [block for block in BLOCKS if block.tells_results and not has_source(block)]
+    bare = [block for block in BLOCKS if block.tells_results and not block.marker]
     found = {(str(block.page.relative_to(ROOT)), block.text.strip()) for block in bare}
     unexplained = [
         f"{page}: {text.splitlines()[0][:80]}"
@@ -173,13 +170,6 @@ def test_blocks_that_tell_results_are_told_from_settings(tmp_path):
         ("    sfao run split --set lr=0.1 --set keep=0.6", False, True),
         ("ends at .7 and .8.", True, True),
     ]
-
-
-def test_a_command_beside_a_result_is_no_record():
-    block = Block(ROOT / "docs" / "new.md", 1, "ends at .7 and .8.", "    sfao run split\n")
-    assert block.has_command
-    assert not has_source(block)
-    assert has_source(replace(block, marker=("from", "docs/records/new.json", "accuracy")))
 
 
 def test_numbers_agree_to_the_digits_that_are_written():
