@@ -116,10 +116,15 @@ def _as_number(value: Any) -> float:
 
 def _look_up(row: Row, name: str) -> Any:
     """Return a number or a setting; None where a part of the settings is not there, such as a guard."""
-    value: Any = row if isinstance(row, dict) else {**vars(row), **row.config, **row.metrics}
+    value: Any = row if isinstance(row, dict) else {**vars(row), **row.config, **row.metrics, "learnt": _learnt(row)}
     for part in name.split("."):
         value = value if value is None else value[part]
     return value
+
+
+def _learnt(record: Record) -> float:
+    """Return the mean accuracy on each task right after it was learnt."""
+    return fmean(row[number] for number, row in enumerate(record.accuracy_matrix))
 
 
 def _write_key(value: Any) -> str:
