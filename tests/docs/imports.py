@@ -19,9 +19,9 @@ class Import:
 
     @property
     def importer(self) -> str:
-        """The package, or the module beside the packages, that the line is in; `sfao` for its `__init__`."""
+        """The package, or the module beside the packages, that the line is in; `__main__` is the command."""
         top = self.file.partition("/")[0].removesuffix(".py")
-        return "sfao" if top == "__init__" else top
+        return {"__init__": "sfao", "__main__": "cli"}.get(top, top)
 
     @property
     def imported(self) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,20 @@ def test_figures_are_drawn_from_the_runs(first, root):
             assert str(out / "released" / f"{name}.{ending}") in result.stdout.splitlines()
         assert (out / "released" / f"{name}.svg").read_text().startswith("<svg")
     assert "200 training images" in (out / "released" / "figure1.md").read_text()
+
+
+def test_runs_of_another_preset_with_the_same_settings_are_taken_for_tables_and_figures(first, root, tmp_path):
+    out = tmp_path / "runs"
+    shutil.copytree(first[0], out)
+    asked = ["--preset", "recommended", "--seeds", "1", "--out", out, "--data-root", root]
+    done = reproduce("table1", "figure1", *asked)
+    assert done[0] == 0, done[2]
+    runs = (out / "recommended" / "split-mnist").glob("*/record.json")
+    assert sorted(path.parent.name for path in runs) == ["ogd-0", "sfao-0"]
+    rows = json.loads((out / "recommended" / "table1.json").read_text())["rows"]
+    assert [row["name"] for row in rows if row["cells"][0]["ours"]] == ["SGD", "EWC", "SI", "OGD", "SFAO"]
+    drawn = (out / "recommended" / "figure1.svg").read_text()
+    assert all(f">{method}<" in drawn for method in ("sgd", "ewc", "si", "ogd", "sfao"))
 
 
 def test_fewer_seeds_are_what_is_asked_for(first, root):

@@ -34,10 +34,11 @@ def test_the_order_in_memory_changes_nothing(name, options):
         torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-5)
 
 
-def test_a_model_stays_as_it_is_on_a_cpu_and_has_its_channels_last_on_a_gpu():
+def test_a_model_stays_as_it_is_on_a_cpu_and_ours_has_its_channels_last_on_a_gpu():
     model = make("sgd", stream(), {}, "cnn").model
-    assert place_model(model, torch.device("cpu")) is model
+    assert place_model(model, torch.device("cpu"), is_own=True) is model
     assert all(parameter.is_contiguous() for parameter in model.parameters())
     if torch.cuda.is_available():
-        weights = [p for p in place_model(model, torch.device("cuda")).parameters() if p.ndim == 4]
-        assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+        for is_own in (False, True):
+            weights = [p for p in place_model(model, torch.device("cuda"), is_own=is_own).parameters() if p.ndim == 4]
+            assert weights[-1].is_contiguous() is not is_own

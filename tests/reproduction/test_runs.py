@@ -80,6 +80,7 @@ def test_the_same_run_under_another_preset_is_not_done_again(out, root):
     assert [record.method for record in plan.done] == ["sgd"]
     assert [job.folder.name for job in plan.left] == ["sgd-1", "sfao-0", "sfao-1"]
     assert plan.states[same.folder(out, 0)] == "done"
+    assert plan.elsewhere == {same.folder(out, 0): SGD.folder(out, 0)}
 
 
 def test_runs_save_as_often_as_asked(out, root):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,6 +81,9 @@ def reproduce(
         if dry_run:
             from sfao.cli.reproduction_plan import show_plan
 
+            if plan.left and not (quiet or as_json):
+                say("a few steps of every kind of run are tried, to tell how long it takes")
+
             show_plan(plan, _assign_workers(plan.left, jobs), threads, data_root, as_json)
             return
         if not (plan.done or plan.left):
@@ -123,15 +127,8 @@ class _Request:
         from sfao.reproduction.runs import plan_runs
 
         series = [one for name in self.names for one in self.series_of(name)]
-        return plan_runs(
-            series,
-            self.seeds,
-            self.out,
-            device=device,
-            scale=self.scale,
-            data_root=data_root,
-            checkpoint_seconds=checkpoint_seconds,
-        )
+        plan = partial(plan_runs, series, self.seeds, self.out, scale=self.scale)
+        return plan(device=device, data_root=data_root, checkpoint_seconds=checkpoint_seconds)
 
     def file(self, name: str) -> Path:
         """Return the path of a table without its ending: results on a slice never replace those on all data."""
@@ -231,7 +228,7 @@ def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
 def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
     """Write every table as Markdown and JSON and every figure as SVG and PDF, and show them."""
     tables = _write_tables(request, _read_archive(request, records), shown)
-    figures = [path for name in request.figures for path in _write_figure(request, name)]
+    figures = [path for name in request.figures for path in _write_figure(request, plan, name)]
     if as_json:
         say_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
     elif shown:
@@ -266,7 +263,7 @@ def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[di
     return made
 
 
-def _write_figure(request: _Request, name: str) -> list[Path]:
+def _write_figure(request: _Request, plan: "Plan", name: str) -> list[Path]:
     from sfao.experiment.folder import finished_record
     from sfao.reproduction.paper_figures import write_figure
     from sfao.reproduction.protocol import figure_series
@@ -276,7 +273,8 @@ def _write_figure(request: _Request, name: str) -> list[Path]:
         for series in figure_series(name, request.preset)
         for seed in request.seeds
     ]
-    finished = [folder for folder in folders if finished_record(folder) is not None]
+    places = [plan.elsewhere.get(folder, folder) for folder in folders]
+    finished = [folder for folder in places if finished_record(folder) is not None]
     return write_figure(name, finished, request.file(name)) if finished else []
 
 

@@ -32,7 +32,12 @@ Deterministic = Annotated[
 ]
 
 CheckpointSeconds = Annotated[
-    float, typer.Option(help="Seconds between checkpoints; the end of a task has one more, up to 20 s early.", min=0)
+    float,
+    typer.Option(
+        help="Seconds of work that may be lost: between checkpoints, or ten times what saving takes if that is more. "
+        "The end of a task is saved if that is due within 20 s.",
+        min=0,
+    ),
 ]
 
 Live = Annotated[bool, typer.Option("--live", help="Serve a page to this machine that shows the run as it goes on.")]

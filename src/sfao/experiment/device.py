@@ -19,8 +19,11 @@ def usable_device(name: str, deterministic: bool = False) -> torch.device:
     return device
 
 
-def place_model(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model on the device; on a GPU convolutions have their channels last, which its kernels want."""
-    if device.type == "cuda":
+def place_model(model: nn.Module, device: torch.device, *, is_own: bool) -> nn.Module:
+    """Return the model on the device; on a GPU our own have their channels last, which its kernels want.
+
+    A user's model may count on the other order: `x.view(len(x), -1)` after a convolution does.
+    """
+    if is_own and device.type == "cuda":
         return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
     return model.to(device)

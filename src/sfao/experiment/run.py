@@ -28,6 +28,7 @@ from sfao.experiment.snapshot import restore_snapshot, take_snapshot
 from sfao.loggers import Logger
 from sfao.methods import METHODS
 from sfao.metrics import summary
+from sfao.models import MODELS
 from sfao.optim._gate_path import NonFiniteGradient
 from sfao.streams.seeding import make_generator
 from sfao.streams.slicing import slice_dataset
@@ -44,6 +45,9 @@ POINT_BYTES = 2**30
 
 class Run:
     """One configured run on a loaded dataset, in its own folder."""
+
+    #: Whether our own models may have their channels last on a GPU.
+    may_turn_channels = True
 
     def __init__(
         self, config: RunConfig, dataset: Dataset, folder: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS
@@ -62,7 +66,8 @@ class Run:
             order=config.order,
             validation=config.validation,
         )
-        self.model = place_model(make_model(config.model, self.stream, config.seed), self.device)
+        made = make_model(config.model, self.stream, config.seed)
+        self.model = place_model(made, self.device, is_own=self.may_turn_channels and config.model.name in MODELS)
         self.method = METHODS[config.method](self.model, config.training, config.method_options)
         self.position = Position()
         self._guard = make_guard(config.guard, self.method, self.stream, self.device)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,19 @@ class Archive:
 
     def of(self, series: Series, scale: Scale = WHOLE) -> list[Record]:
         """Return the records of a series, by seed; those on a slice only for that `scale`."""
-        key = settings_key(series.config(scale=scale).model_dump())
+        key = series_key(series, scale)
         found = next((archive._by_key[key] for archive in (self, *self._others) if key in archive._by_key), {})
         return [found[seed] for seed in sorted(found)]
 
     @property
     def records(self) -> list[Record]:
         return [record for by_seed in self._by_key.values() for record in by_seed.values()]
+
+
+@cache
+def series_key(series: Series, scale: Scale = WHOLE) -> str:
+    """Return the key of the runs of a series."""
+    return settings_key(series.config(scale=scale).model_dump())
 
 
 def settings_key(config: dict[str, Any]) -> str:

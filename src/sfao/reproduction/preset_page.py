@@ -7,7 +7,7 @@ from sfao.experiment.record import Record
 from sfao.reports.figures import Drawing
 from sfao.reports.runs import LoadedRun
 from sfao.reproduction.agreement import count_cells, count_table, own_rows
-from sfao.reproduction.archive import Archive, settings_key
+from sfao.reproduction.archive import Archive, series_key, settings_key
 from sfao.reproduction.formats import as_markdown
 from sfao.reproduction.page_figures import draw_figure1, draw_figure2, draw_threshold_effect
 from sfao.reproduction.paper import paper_table, stated_seeds, table_numbers
@@ -148,9 +148,7 @@ def _list_unused(preset: str, archive: Archive) -> str:
     for number in table_numbers():
         for as_released in (False, True):
             runs = protocol(number, preset, as_released)
-            wanted |= {
-                settings_key(series.config().model_dump()) for series in (*runs.cells.values(), *runs.sweep.values())
-            }
+            wanted |= {series_key(series) for series in (*runs.cells.values(), *runs.sweep.values())}
     stale = [record for record in archive.records if settings_key(record.config) not in wanted]
     if not stale:
         return ""

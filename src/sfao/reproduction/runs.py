@@ -14,7 +14,7 @@ from sfao.experiment.folder import CONFIG, check_folder, finished_record
 from sfao.experiment.record import Record, describe_dataset, is_same_data
 from sfao.experiment.run import CHECKPOINT_SECONDS
 from sfao.experiment.worker import Job
-from sfao.reproduction.archive import settings_key
+from sfao.reproduction.archive import series_key
 from sfao.reproduction.protocol import PRESETS, Series
 from sfao.reproduction.scale import WHOLE, Scale
 from sfao.streams.slicing import slice_dataset
@@ -31,6 +31,8 @@ class Plan:
     absent: dict[str, str] = field(default_factory=dict)
     #: {folder: done, unfinished, to do or no data}
     states: dict[Path, str] = field(default_factory=dict)
+    #: {folder: where the run is}, of runs that were done under another preset.
+    elsewhere: dict[Path, Path] = field(default_factory=dict)
 
     def has_data(self, series: Series) -> bool:
         return series.dataset not in self.absent
@@ -77,17 +79,19 @@ def _find_absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, 
 
 def _list_twins(series: Series, seed: int, out: Path, scale: Scale) -> Iterator[Path]:
     """Yield the folders of the same run under other presets: one that is done there need not be done again."""
-    settings = settings_key(series.config(seed, scale=scale).model_dump())
     for preset in PRESETS:
         twin = replace(series, preset=preset)
-        if preset != series.preset and settings_key(twin.config(seed, scale=scale).model_dump()) == settings:
+        if preset != series.preset and series_key(twin, scale) == series_key(series, scale):
             yield twin.folder(out, seed, scale)
 
 
 def _sort(plan: Plan, series: Series, job: Job, twins: Sequence[Job]) -> None:
-    record = next((found for found in map(_find_record, (job, *twins)) if found is not None), None)
+    found = ((_find_record(one), one.folder) for one in (job, *twins))
+    record, folder = next((pair for pair in found if pair[0] is not None), (None, job.folder))
     if record is not None:
         plan.done.append(record)
+        if folder != job.folder:
+            plan.elsewhere[job.folder] = folder
         plan.states[job.folder] = "done" if record.status == "done" else record.status
     elif not plan.has_data(series):
         plan.states[job.folder] = "no data"

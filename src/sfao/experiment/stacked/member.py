@@ -18,8 +18,10 @@ from sfao.methods.stacked import StackReport
 class Member(Run):
     """A run whose steps a stack makes. Between them it is as a run on its own would be: its checkpoints serve both."""
 
+    may_turn_channels = False  # stacks of weights are contiguous
+
     def __init__(self, job: Job, dataset: Dataset) -> None:
-        super().__init__(job.config, dataset, job.folder)
+        super().__init__(job.config, dataset, job.folder, job.checkpoint_seconds)
         self.job = job
         self._held = ExitStack()
         self._lines: list[dict[str, object]] = []

@@ -13,7 +13,7 @@ from sfao.experiment.errors import Interrupted, describe_broken_loss, is_out_of_
 from sfao.experiment.pool import Event, Watch
 from sfao.experiment.progress import Update, add_up_decisions
 from sfao.experiment.record import Record
-from sfao.experiment.run import CHECKPOINT_SECONDS, CHECKPOINT_SHARE, TELEMETRY_EVERY
+from sfao.experiment.run import CHECKPOINT_SHARE, TELEMETRY_EVERY
 from sfao.experiment.stacked.evaluation import evaluate_stack
 from sfao.experiment.stacked.member import Member
 from sfao.experiment.worker import UPDATE_SECONDS, Failure, Job
@@ -58,7 +58,7 @@ class Stack:
         self._first_step = at.steps
         self._clock = _Clock()
         self._told = self._saved = time.monotonic()
-        self._interval = CHECKPOINT_SECONDS
+        self._interval = self._asked = first.checkpoint_seconds
 
     def learn(self) -> None:
         """Learn to the end of the task; stop earlier where a run diverges, for the others to go on without it."""
@@ -174,7 +174,7 @@ class Stack:
             if not member.is_ended:
                 member.save()
         self._saved = time.monotonic()
-        self._interval = max(CHECKPOINT_SECONDS, (self._saved - began) / CHECKPOINT_SHARE)
+        self._interval = max(self._asked, (self._saved - began) / CHECKPOINT_SHARE)
 
     def _end_task(self) -> None:
         """Evaluate, and let each run store what it needs of the task; end those that have learnt their last."""
