@@ -55,7 +55,7 @@ def test_what_nohup_ignores_stays_ignored():
 def test_stacked_runs_save_on_a_closed_terminal(tmp_path, attack):
     tried = attack("stacked runs", "SIGHUP in the middle of a task")
     sent = []
-    jobs = [Job(make_config(seed=seed, epochs=40), tmp_path / str(seed)) for seed in (0, 1)]
+    jobs = [Job(make_config(seed=seed, epochs=400), tmp_path / str(seed)) for seed in (0, 1)]
 
     def send(job, event):
         if isinstance(event, Update) and not sent:
