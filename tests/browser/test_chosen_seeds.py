@@ -213,19 +213,24 @@ def test_what_is_drawn_lies_where_its_values_are_told_and_inside_its_panel(every
     assert off == []
 
 
+PLACE_OF_FIRST_MARK = """panel => {
+  const { x, y } = panel.marks[0];
+  const at = new DOMPoint(x, y).matrixTransform(panel.querySelector("svg").getScreenCTM());
+  return [at.x, at.y];
+}"""
+
+
 def test_a_value_under_the_pointer_is_of_the_chosen_seeds(every):
     choose(every, 1)
     panel = every.locator(".panel[data-row='sgd'][data-marks]").first
     panel.scroll_into_view_if_needed()
-    x, y = panel.evaluate(
-        """panel => {
-          const { x, y } = panel.marks[0];
-          const at = new DOMPoint(x, y).matrixTransform(panel.querySelector("svg").getScreenCTM());
-          return [at.x, at.y];
-        }"""
-    )
-    every.mouse.move(x, y)
     tip = every.locator("#value")
+    for _ in range(50):  # while the page still moves below the pointer
+        every.mouse.move(*panel.evaluate(PLACE_OF_FIRST_MARK))
+        every.wait_for_timeout(100)
+        if tip.is_visible():
+            break
+        every.mouse.move(0, 0)
     expect(tip).to_be_visible()
     assert "±" not in tip.inner_text()
     matrix = json.loads(every.locator(".numbers").first.text_content())["rows"]["sgd"]["runs"][1]["matrix"]
