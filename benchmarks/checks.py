@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from sfao.data.dataset import Dataset
-from sfao.methods.lwf import LwF
-from sfao.methods.method import Method
-from sfao.streams.benchmark import Benchmark, Cut
-from sfao.streams.permuted import permute
-from sfao.streams.stream import Stream, Task
-from sfao.streams.suite import MNIST
+from sfao.lab.data.dataset import Dataset
+from sfao.lab.methods.lwf import LwF
+from sfao.lab.methods.method import Method
+from sfao.lab.streams.benchmark import Benchmark, Cut
+from sfao.lab.streams.permuted import permute
+from sfao.lab.streams.stream import Stream, Task
+from sfao.lab.streams.suite import MNIST
 
 
 def permute_told(

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-METHODS = "sgd,ewc,gpm,sfao"
+METHODS = "sgd,ewc,gpm,sfao,drift-bound"
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def do_runs(wanted: dict[str, Any]) -> None:
     """Run everything that is wanted in this process, and print {name: {weights, accuracy} or {error}} as JSON."""
     import torch
 
-    from sfao.experiment.config import configure
-    from sfao.experiment.execute import execute
+    from sfao.lab.experiment.config import configure
+    from sfao.lab.experiment.execute import execute
 
     torch.set_num_threads(wanted["threads"])
     found: dict[str, Any] = {}

@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
-from sfao.experiment.config import RunConfig, configure
-from sfao.experiment.execute import execute
-from sfao.experiment.record import versions
-from sfao.experiment.run import Run
-from sfao.experiment.telemetry import STEPS
-from sfao.live_page.live_run import LiveRun
-from sfao.live_page.server import serve_run
+from sfao.lab.experiment.config import RunConfig, configure
+from sfao.lab.experiment.execute import execute
+from sfao.lab.experiment.record import versions
+from sfao.lab.experiment.run import Run
+from sfao.lab.experiment.telemetry import STEPS
+from sfao.lab.live_page.live_run import LiveRun
+from sfao.lab.live_page.server import serve_run
 
 MODELS: dict[str, int | list[int]] = {"2 layers": 256, "31 layers": [32] * 30}
 LINES = 5000

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from sfao.data.dataset import Dataset, load_dataset
-from sfao.experiment.config import configure
-from sfao.experiment.run import Run
-from sfao.models import build_model
+from sfao.lab.data.dataset import Dataset, load_dataset
+from sfao.lab.experiment.config import configure
+from sfao.lab.experiment.run import Run
+from sfao.lab.models import build_model
 
 EXAMPLES = 12000
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-COMMAND = "from sfao.cli.main import main; main()"
+COMMAND = "from sfao.lab.cli.main import main; main()"
 RUN = ["run", "split-mnist-5k", "--threads", "1", "--quiet", "--set", "epochs=1", "--out", "run"]
 CASES: dict[str, list[str]] = {
     "import sfao": ["-c", "import sfao"],

@@ -14,8 +14,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sfao.experiment.errors import FolderError
-from sfao.reproduction.archive import read_runs, write_lines
+from sfao.lab.experiment.errors import FolderError
+from sfao.lab.reproduction.archive import read_runs, write_lines
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from sfao.experiment.config import configure, parse_setting
-from sfao.experiment.record import Record
-from sfao.methods import METHODS
-from sfao.reproduction.archive import Archive, read_lines, read_runs, settings_key, write_lines
+from sfao.lab.experiment.config import configure, parse_setting
+from sfao.lab.experiment.record import Record
+from sfao.lab.methods import METHODS
+from sfao.lab.reproduction.archive import Archive, read_lines, read_runs, settings_key, write_lines
 
 DOCS = Path(__file__).parent
 RECORDS = DOCS / "records" / "baselines.jsonl"
@@ -63,7 +63,6 @@ PROTOCOLS = (
                 f"benchmarks.checks:permuted_told --method trgp --set scenario=task {AXES} --set options.trust=0.2",
                 "96.34 ± 0.11 [2]",
             ),
-            Check("`sfao`, its defaults", "permuted-mnist --method sfao", None),
             Check("`sgd`", "permuted-mnist --method sgd", None),
         ),
     ),

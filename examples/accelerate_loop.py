@@ -1,4 +1,4 @@
-"""A loop with accelerate that is stopped in its second task and goes on from the saved state. Takes some seconds."""
+"""A loop with accelerate that is stopped in its second task and resumes from the saved state. Takes some seconds."""
 
 import tempfile
 
@@ -21,8 +21,8 @@ def prepare(accelerator):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    gate = sfao.Gate(sfao.layer_groups(model)).attach(optimizer)
-    return *accelerator.prepare(model, optimizer), gate
+    bound = sfao.DriftBound(model).attach(optimizer)
+    return *accelerator.prepare(model, optimizer), bound
 
 
 def train(accelerator, model, optimizer, batches):
@@ -35,17 +35,17 @@ def train(accelerator, model, optimizer, batches):
 first, second = make_task(1), make_task(2)
 with tempfile.TemporaryDirectory() as folder:
     accelerator = Accelerator(cpu=True)
-    model, optimizer, gate = prepare(accelerator)
+    model, optimizer, bound = prepare(accelerator)
     train(accelerator, model, optimizer, first)
-    gate.consolidate(model, first)
+    bound.consolidate(first, cross_entropy)
     train(accelerator, model, optimizer, second[:10])
     accelerator.save_state(folder)
     train(accelerator, model, optimizer, second[10:])
 
     again = Accelerator(cpu=True)
-    resumed, resumed_optimizer, resumed_gate = prepare(again)
+    resumed, resumed_optimizer, resumed_bound = prepare(again)
     again.load_state(folder)
     train(again, resumed, resumed_optimizer, second[10:])
 
 gap = max(float((a - b).detach().abs().max()) for a, b in zip(model.parameters(), resumed.parameters(), strict=True))
-print(f"{resumed_gate.task} task remembered, difference {gap}")
+print(f"{resumed_bound.tasks} task consolidated, difference {gap}")

@@ -2,13 +2,15 @@
 
     python examples/checkpoint_resume.py
 
-What SFAO remembers of past tasks is in the optimizer's own `state_dict`. So nothing is new about the checkpoint: it is
-the model, the optimizer and the place in the data. The run that was stopped ends with the same bits.
+The memory of past tasks is in the optimizer's `state_dict`, with SFAO and with an attached DriftBound, so a checkpoint
+holds what it always does: the model, the optimizer and the place in the data. The stopped run ends with the same bits.
+Saving projects the weights of a DriftBound, so the run that isn't stopped saves at the same step.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,10 +18,12 @@ from torch.nn.functional import cross_entropy
 
 import sfao
 from real_data import accuracy, read_stream, tell
-from sfao.models import mlp
-from sfao.streams.stream import Stream
+from sfao.lab.models import mlp
+from sfao.lab.streams.stream import Stream
 
 BATCH, RATE = 16, 0.05
+#: In the second task, after its second batch.
+SAVED_AT = (1, 2)
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Job:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    memory: Any = None
     tasks: int = 0
     batches: int = 0
 
@@ -45,14 +50,16 @@ class Job:
 def make_job(stream: Stream, kind: str, seed: int = 0) -> Job:
     torch.manual_seed(seed)
     model = mlp(stream.input_shape, stream.outputs, hidden=100)
-    if kind == "SGD":
-        return Job(model, torch.optim.SGD(model.parameters(), lr=RATE))
-    return Job(model, sfao.SFAO(sfao.layer_groups(model), lr=RATE))
+    if kind == "SFAO":
+        optimizer = sfao.SFAO(model, lr=RATE)
+        return Job(model, optimizer, optimizer)
+    plain = torch.optim.SGD(model.parameters(), lr=RATE)
+    return Job(model, plain, sfao.DriftBound(model).attach(plain) if kind == "DriftBound" else None)
 
 
-def go_on(job: Job, stream: Stream, stop_after: tuple[int, int] | None = None) -> list[float]:
-    """Learn what is left, or up to so many tasks and batches; return the accuracy on each task when it was learnt."""
-    learnt = []
+def train(job: Job, stream: Stream, file: Path, stop: bool = False) -> list[float]:
+    """Learn what is left, and save on the way, where a job may stop; return the accuracy on each learned task."""
+    learned = []
     for number in range(job.tasks, len(stream)):
         task, order = stream.tasks[number], torch.Generator().manual_seed(number)
         for images, labels in task.train.batches(BATCH, order, start=job.batches):
@@ -60,32 +67,31 @@ def go_on(job: Job, stream: Stream, stop_after: tuple[int, int] | None = None) -
             cross_entropy(job.model(images), labels).backward()
             job.optimizer.step()
             job.batches += 1
-            if (job.tasks, job.batches) == stop_after:
-                return learnt
-        if isinstance(job.optimizer, sfao.SFAO):
-            job.optimizer.consolidate(job.model, task.train.batches(BATCH))
+            if (job.tasks, job.batches) == SAVED_AT:
+                job.save(file)
+                if stop:
+                    return learned
+        if job.memory is not None:
+            job.memory.consolidate(task.train.batches(BATCH), cross_entropy)
         job.tasks, job.batches = number + 1, 0
-        learnt.append(accuracy(job.model, task))
-    return learnt
+        learned.append(accuracy(job.model, task))
+    return learned
 
 
 def main() -> None:
     stream = read_stream("mnist", classes=2, tasks=4, images=400)
-    for kind in ("SGD", "SFAO"):
-        whole = make_job(stream, kind)
-        tell(kind, go_on(whole, stream), [accuracy(whole.model, task) for task in stream])
     with TemporaryDirectory() as folder:
         file = Path(folder) / "checkpoint.pt"
-        stopped = make_job(stream, "SFAO")
-        go_on(stopped, stream, stop_after=(1, 2))
-        stopped.save(file)
-        size = file.stat().st_size / 1e6
-        print(f"stopped in task {stopped.tasks + 1}, after batch {stopped.batches}: {size:.1f} MB saved")
-        resumed = make_job(stream, "SFAO", seed=1)  # another process would begin with other weights
-        resumed.load(file)
-    go_on(resumed, stream)
-    pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
-    print("the same bits as the run that was not stopped:", all(torch.equal(one, other) for one, other in pairs))
+        for kind in ("SGD", "SFAO", "DriftBound"):
+            whole = make_job(stream, kind)
+            tell(kind, train(whole, stream, file), [accuracy(whole.model, task) for task in stream])
+            train(make_job(stream, kind), stream, file, stop=True)
+            resumed = make_job(stream, kind, seed=1)  # another process would begin with other weights
+            resumed.load(file)
+            train(resumed, stream, file)
+            pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
+            same = all(torch.equal(one, other) for one, other in pairs)
+            print(f"stopped after {SAVED_AT} and resumed: {file.stat().st_size / 1e6:.1f} MB saved, same bits: {same}")
 
 
 if __name__ == "__main__":

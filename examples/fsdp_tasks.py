@@ -1,4 +1,4 @@
-"""Four tasks on several ranks with fully_shard, saved on the way: started again, it goes on from the last checkpoint.
+"""Four tasks on several ranks with fully_shard. Run the same command again to resume from the last checkpoint.
 
 torchrun --nproc-per-node 2 examples/fsdp_tasks.py FOLDER [forgetting]
 """
@@ -31,7 +31,7 @@ def make_model():
 
 
 def make_task(number):
-    """Ten kinds of points in forty dimensions, elsewhere for every task."""
+    """Ten Gaussian clusters in 40-D; each task has new centres."""
     generator = torch.Generator().manual_seed(number)
     centres, kinds = torch.randn(10, 40, generator=generator), torch.randint(0, 10, (1000,), generator=generator)
     return centres[kinds] + torch.randn(1000, 40, generator=generator), kinds
@@ -80,10 +80,11 @@ def load(folder, model, optimizer, progress):
 
 
 def learn(folder, remembers=True):
-    """Learn four tasks, one after the other, from wherever the folder says; return the model and the optimizer."""
+    """Learn four tasks, one after the other, from wherever the folder says; return the model and the bound."""
     folder.mkdir(parents=True, exist_ok=True)
     model, progress = make_model(), Progress()
-    optimizer = sfao.SFAO(sfao.layer_groups(model), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    bound = sfao.DriftBound(model, tolerance=0.3).attach(optimizer)
     load(folder, model, optimizer, progress)
     while progress.step < TASKS * STEPS:
         number, step = divmod(progress.step, STEPS)
@@ -93,11 +94,11 @@ def learn(folder, remembers=True):
         cross_entropy(model(points), kinds).backward()
         optimizer.step()
         progress.step += 1
-        if step == STEPS - 1 and remembers:  # each rank brings batches of its own; all of them remember together
-            optimizer.consolidate(model, [draw(task, 1000 + batch) for batch in range(12)], cross_entropy)
+        if step == STEPS - 1 and remembers:  # all ranks call it, each with its own batches
+            bound.consolidate([draw(task, 1000 + batch) for batch in range(12)], cross_entropy)
         if progress.step % EVERY == 0:
             save(folder, model, optimizer, progress)
-    return model, optimizer
+    return model, bound
 
 
 @torch.no_grad()
@@ -110,8 +111,8 @@ def measure(model):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
-    model, optimizer = learn(Path(sys.argv[1]), remembers="forgetting" not in sys.argv)
+    model, bound = learn(Path(sys.argv[1]), remembers="forgetting" not in sys.argv)
     accuracy = measure(model)
     if distributed.get_rank() == 0:
-        print(f"accuracy on all {TASKS} tasks {accuracy:.2f}, {optimizer.memory_bytes / 1e3:.0f} kB held by this rank")
+        print(f"accuracy on all {TASKS} tasks {accuracy:.2f}, {bound.memory_bytes / 1e3:.0f} kB held by this rank")
     distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""One's own data, model and method in the laboratory. Takes some seconds.
+"""Your own data, model and method in the laboratory. Takes some seconds.
 
     python examples/own_stream.py
 
@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from sfao import lab
-from sfao.methods import Method
-from sfao.streams.stream import Task
+from sfao.lab.methods import Method
+from sfao.lab.streams.stream import Task
 
 TASKS, FEATURES, SEEDS = 3, 20, 3
 
@@ -50,7 +50,7 @@ class Slower(Method):
 def main() -> None:
     result = lab.compare(
         tasks,
-        methods=["sgd", "ewc", "agem", "sfao", Slower],
+        methods=["sgd", "ewc", "agem", "sfao", "drift-bound", Slower],
         model=network,
         seeds=SEEDS,
         settings={"lr": 0.05, "epochs": 3, "ewc:options.strength": 30},

@@ -7,11 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sfao.data.dataset import load_dataset
-from sfao.data.errors import MissingData
-from sfao.streams.slicing import slice_dataset
-from sfao.streams.split import split
-from sfao.streams.stream import Stream, Task
+from sfao.lab.data.dataset import load_dataset
+from sfao.lab.data.errors import MissingData
+from sfao.lab.streams.slicing import slice_dataset
+from sfao.lab.streams.split import split
+from sfao.lab.streams.stream import Stream, Task
 
 #: Small networks gain nothing from more threads, and sums on more are rounded in other places.
 torch.set_num_threads(1)
@@ -51,9 +51,9 @@ def accuracy(model: Callable[[Tensor], Tensor], task: Task) -> float:
     return right / len(task.test)
 
 
-def tell(name: str, learnt: Sequence[float], final: Sequence[float]) -> None:
-    """Print the accuracies of all tasks, right after each was learnt and at the end, and what was forgotten."""
-    forgotten = sum(before - after for before, after in zip(learnt[:-1], final[:-1], strict=True)) / (len(final) - 1)
-    before, after = (" ".join(f"{value:.2f}" for value in values) for values in (learnt, final))
+def tell(name: str, learned: Sequence[float], final: Sequence[float]) -> None:
+    """Print the accuracies of all tasks, right after each was learned and at the end, and what was forgotten."""
+    forgotten = sum(before - after for before, after in zip(learned[:-1], final[:-1], strict=True)) / (len(final) - 1)
+    before, after = (" ".join(f"{value:.2f}" for value in values) for values in (learned, final))
     mean = sum(final) / len(final)
-    print(f"{name:26} when learnt {before}   at the end {after}   mean {mean:.3f}, forgotten {forgotten:.3f}")
+    print(f"{name:26} when learned {before}   at the end {after}   mean {mean:.3f}, forgotten {forgotten:.3f}")

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
-from sfao.integrations.gates import find_gate
-from sfao.integrations.transformers import GateCallback, create_gated_optimizer
+from sfao.integrations.attached import find_attached
+from sfao.integrations.transformers import ConsolidateCallback, create_bounded_optimizer
 
 VOCABULARY = 24
 torch.set_num_threads(1)  # small tensors gain nothing from more
@@ -29,7 +29,7 @@ def make_model():
 
 
 def measure(model, task):
-    """Return the share of tokens, from the third on, that the model foretells."""
+    """Return the share of tokens, from the third on, that the model predicts."""
     lines = torch.stack([line["input_ids"] for line in task])
     found = model(input_ids=lines).logits[:, 1:-1].argmax(-1)
     return float((found == lines[:, 2:]).float().mean())
@@ -48,17 +48,17 @@ with tempfile.TemporaryDirectory() as folder:
         disable_tqdm=True,
         logging_strategy="no",
     )
-    model, gate = make_model(), None
-    for module in model.modules():  # embeddings and norms, which no gate can hold still, stay as they are
+    model, bound = make_model(), None
+    for module in model.modules():  # RMSNorm can't be bounded
         if not isinstance(module, nn.Linear):
             for parameter in module.parameters(recurse=False):
                 parameter.requires_grad_(False)
     for task in tasks:
-        options = {"keep": 0.33} if gate is None else {}
-        # A new AdamW for every task, as the Trainer makes it; the gate goes from one to the next.
-        optimizer = create_gated_optimizer(model, args, gate, **options)
-        trainer = Trainer(model, args, train_dataset=task, optimizers=(optimizer, None), callbacks=[GateCallback()])
-        trainer.train()
-        gate = find_gate(optimizer)
+        # A new AdamW for every task, as the Trainer makes it; the bound moves from one to the next.
+        optimizer = create_bounded_optimizer(model, args, bound)
+        callbacks = [ConsolidateCallback()]
+        Trainer(model, args, train_dataset=task, optimizers=(optimizer, None), callbacks=callbacks).train()
+        bound = find_attached(optimizer)
+model.eval()
 print("after all three:", *(f"{measure(model, task):.2f}" for task in tasks))
-print(f"{gate.task} tasks in {gate.memory_bytes / 1e6:.2f} MB")
+print(f"{bound.tasks} tasks in {bound.memory_bytes / 1e6:.2f} MB")

@@ -36,8 +36,8 @@ class Command:
     ) -> None:
         _take_place(cwd, environment, printed, new_session)
         sys.argv = ["sfao", *arguments]
-        from sfao.cli.main import main
-        from sfao.experiment import pool
+        from sfao.lab.cli.main import main
+        from sfao.lab.experiment import pool
 
         if not new_session:
             use_server_of_parent()

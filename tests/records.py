@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sfao.experiment.record import RECORD
-from sfao.experiment.seal import seal
+from sfao.lab.experiment.record import RECORD
+from sfao.lab.experiment.seal import seal
 
 
 def read_values(folder: Path) -> dict[str, Any]:

@@ -1,26 +1,27 @@
-"""Selective Forgetting-Aware Optimization: an optimizer that remembers what not to overwrite."""
+"""Train one network on a sequence of tasks with less forgetting, without storing old data."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sfao.gating.decision import Decision
-    from sfao.optim._gate_path import NonFiniteGradient
-    from sfao.optim.gate import Gate
-    from sfao.optim.layers import layer_groups
-    from sfao.optim.sfao import SFAO
+    from sfao.decision import Decision, NonFiniteGradient
+    from sfao.drift_bound import DriftBound
+    from sfao.gate import Gate
+    from sfao.layers import layer_groups
+    from sfao.optimizer import SFAO
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-__all__ = ["SFAO", "Decision", "Gate", "NonFiniteGradient", "__version__", "layer_groups"]
+__all__ = ["SFAO", "Decision", "DriftBound", "Gate", "NonFiniteGradient", "__version__", "layer_groups"]
 
 # Imported when first used: `sfao --help` must not wait for torch.
 _HOMES = {
-    "SFAO": "sfao.optim.sfao",
-    "Decision": "sfao.gating.decision",
-    "Gate": "sfao.optim.gate",
-    "NonFiniteGradient": "sfao.optim._gate_path",
-    "layer_groups": "sfao.optim.layers",
+    "SFAO": "sfao.optimizer",
+    "Decision": "sfao.decision",
+    "DriftBound": "sfao.drift_bound",
+    "Gate": "sfao.gate",
+    "NonFiniteGradient": "sfao.decision",
+    "layer_groups": "sfao.layers",
 }
 
 

@@ -1,6 +1,6 @@
 """The command `sfao`, as `python -m sfao`."""
 
-from sfao.cli.main import main
+from sfao.lab.cli.main import main
 
 if __name__ == "__main__":
     main()

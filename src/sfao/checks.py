@@ -1,16 +1,11 @@
-"""Checks of what a user gives: each raises a ValueError that names the argument, the rule and the value.
+"""Checks of arguments: each raises a ValueError that names the argument, the rule and the value."""
 
-And the error for a library that an extra brings, and that is not there.
-"""
-
-from collections.abc import Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any
 
 
 class MissingLibrary(ImportError):  # noqa: N818, it names what happened
-    """A library that an extra brings cannot be imported; from the command line bad usage, exit code 2."""
+    """A library of an extra can't be imported."""
 
 
 def check_seed(seed: object) -> None:
@@ -33,27 +28,19 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}{nearest(value, choices)}")
 
 
-def check_names(given: Mapping[str, Any], allowed: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
-    """Refuse names that are no options; `others` are arguments that may have been meant."""
-    for name in given:
-        if name not in allowed:
-            known = (*others, *allowed)
-            raise ValueError(f"`{name}` is no option{nearest(name, known)}; the options are {', '.join(known)}")
-
-
 def is_number(value: object) -> bool:
-    """Tell whether the value is a real number; True and False are none."""
+    """Return True for a real number, except True and False."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def nearest(value: object, choices: tuple[str, ...]) -> str:
-    """A hint at the choice that was probably meant, or nothing."""
+    """Return a hint at the choice that was probably meant, or an empty string."""
     close = get_close_matches(str(value), choices, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def explain_missing(error: ImportError, library: str, user: str, extra: str) -> MissingLibrary:
-    """Return the error for what uses a library that cannot be imported: the reason, and what installs it."""
+    """Return the error for a library that can't be imported: why, and what installs it."""
     if isinstance(error, ModuleNotFoundError) and error.name == library:
         reason = f"{library}, which is not installed"
     else:

@@ -7,11 +7,11 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from sfao.experiment.statistics import paired_test, spread
-from sfao.reports.page.write import PAGE
+from sfao.lab.experiment.statistics import paired_test, spread
+from sfao.lab.reports.page.write import PAGE
 from tests.browser.tables import results
+from tests.lab.reports.real_runs import report, share, varied
 from tests.records import change_record
-from tests.reports.real_runs import report, share, varied
 
 SEEDS = (0, 1, 2)
 CHOSEN = (0, 2)

@@ -7,12 +7,12 @@ from math import inf
 import pytest
 from playwright.sync_api import expect
 
-from sfao.experiment.telemetry import STEPS
-from sfao.live_page import server
-from sfao.live_page.server import serve_run
+from sfao.lab.experiment.telemetry import STEPS
+from sfao.lab.live_page import server
+from sfao.lab.live_page.server import serve_run
 from tests.browser.test_report_page import background, violations, watched
-from tests.live_page.held_run import PATIENCE, held_run
-from tests.reports.real_runs import HOSTILE
+from tests.lab.live_page.held_run import PATIENCE, held_run
+from tests.lab.reports.real_runs import HOSTILE
 
 PHONE, WIDE = {"width": 375, "height": 740}, {"width": 1280, "height": 900}
 expect.set_options(timeout=1000 * PATIENCE)
@@ -35,7 +35,7 @@ def test_a_run_is_watched_to_its_end(context, tmp_path):
         held.go_to(100)
         expect(page.locator("#place")).to_have_text("Task 2 of 2, epoch 3 of 4")
         expect(page.locator("#last-step")).to_have_text("step 100")
-        expect(page.locator("#layers .numbers").first).to_have_text(re.compile("project 100.*kept 0.*drift 0"))
+        expect(page.locator("#layers .numbers").first).to_have_text(re.compile("project 100.*kept 0.*cosine 0"))
         expect(page.locator("#matrix tbody tr")).to_have_count(1)
         check_looks(page)
         check_keyboard(page)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sfao.experiment.checkpoint import load_checkpoint
-from sfao.experiment.pool import Lost
-from sfao.experiment.progress import Update
+from sfao.lab.experiment.checkpoint import load_checkpoint
+from sfao.lab.experiment.pool import Lost
+from sfao.lab.experiment.progress import Update
 
 RAY = Path(sys.executable).with_name("ray")
 

@@ -2,7 +2,7 @@
 
 import time
 
-from sfao.methods import Method
+from sfao.lab.methods import Method
 
 
 class Slow(Method):

@@ -9,7 +9,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch.nn.functional import cross_entropy
 
 import sfao
-from sfao.integrations.gates import find_gate
+from sfao.integrations.attached import find_attached
 from tests.company.tasks import make_network, make_tasks, measure_gap, measure_memory_gap, train
 
 
@@ -27,7 +27,7 @@ class Loop:
         self.accelerator = Accelerator(cpu=True, **options)
         model = make_network()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-        self.gate = sfao.Gate(sfao.layer_groups(model)).attach(optimizer)
+        self.gate = sfao.Gate(model).attach(optimizer)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
 
     def train(self, task):
@@ -44,13 +44,13 @@ def test_a_prepared_optimizer_is_gated_as_one_that_is_not():
     loop = Loop()
     model = make_network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-    gate = sfao.Gate(sfao.layer_groups(model)).attach(optimizer)
+    gate = sfao.Gate(model).attach(optimizer)
     for task in tasks:
         loop.train(task)
-        loop.gate.consolidate(loop.model, task)
+        loop.gate.consolidate(task, cross_entropy)
         train(model, optimizer, task)
-        gate.consolidate(model, task)
-    assert find_gate(loop.optimizer) is loop.gate
+        gate.consolidate(task, cross_entropy)
+    assert find_attached(loop.optimizer) is loop.gate
     assert loop.gate.counts == gate.counts
     assert measure_gap(loop.model, model) == 0.0
 
@@ -60,16 +60,16 @@ def test_resumed_from_a_saved_state_nothing_differs(tmp_path: Path, options):
     first, second = make_tasks(2)
     straight = Loop(**options)
     straight.train(first)
-    straight.gate.consolidate(straight.model, first)
+    straight.gate.consolidate(first, cross_entropy)
     straight.train(second[:2])
     straight.accelerator.save_state(str(tmp_path / "state"))
     straight.train(second[2:])
-    straight.gate.consolidate(straight.model, second)
+    straight.gate.consolidate(second, cross_entropy)
 
     resumed = Loop(**options)
     resumed.accelerator.load_state(str(tmp_path / "state"))
-    assert resumed.gate.task == 1
+    assert resumed.gate.tasks == 1
     resumed.train(second[2:])
-    resumed.gate.consolidate(resumed.model, second)
+    resumed.gate.consolidate(second, cross_entropy)
     assert measure_gap(straight.model, resumed.model) == 0.0
     assert measure_memory_gap(straight.gate.state_dict(), resumed.gate.state_dict()) == 0.0

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import sfao
-from sfao.integrations.avalanche import SFAOPlugin
+from sfao.integrations.avalanche import DriftBoundPlugin, GatePlugin
 from tests.company.tasks import make_network, make_tasks, measure_gap, train
 
 
@@ -38,34 +38,34 @@ def learn(benchmark, strategy) -> None:
 
 
 @pytest.mark.parametrize("make_optimizer", [torch.optim.SGD, torch.optim.AdamW], ids=["sgd", "adamw"])
-@pytest.mark.parametrize("memory", ["subspace", "directions"])
-def test_its_numbers_are_those_of_our_own_loop(make_optimizer, memory):
+@pytest.mark.parametrize("make_plugin", [GatePlugin, DriftBoundPlugin])
+def test_its_numbers_are_those_of_our_own_loop(make_optimizer, make_plugin):
     tasks = make_tasks()
     model = make_network()
-    plugin = SFAOPlugin(memory=memory)
+    plugin = make_plugin()
     learn(make_benchmark(tasks), make_strategy(model, make_optimizer(model.parameters(), lr=0.05), [plugin]))
 
     own = make_network()
     optimizer = make_optimizer(own.parameters(), lr=0.05)
-    gate = sfao.Gate(sfao.layer_groups(own), memory=memory).attach(optimizer)
+    attached = plugin.kind(own).attach(optimizer)
     for task in tasks:
         train(own, optimizer, task, epochs=2)
-        gate.consolidate(own, task, cross_entropy)
-    assert plugin.gate.counts == gate.counts
-    assert plugin.gate.memory_bytes == gate.memory_bytes > 0
+        attached.consolidate(task, cross_entropy)
+    assert plugin.attached.telemetry() == pytest.approx(attached.telemetry(), rel=1e-3)
+    assert plugin.attached.memory_bytes == attached.memory_bytes > 0
     assert measure_gap(model, own) == 0.0
 
 
 def test_sfao_as_the_optimizer_of_a_strategy():
     tasks = make_tasks()
     model = make_network()
-    optimizer = sfao.SFAO(sfao.layer_groups(model), lr=0.1, momentum=0.5)
-    learn(make_benchmark(tasks), make_strategy(model, optimizer, [SFAOPlugin()]))
+    optimizer = sfao.SFAO(model, lr=0.1, momentum=0.5)
+    learn(make_benchmark(tasks), make_strategy(model, optimizer, [GatePlugin()]))
     own = make_network()
-    optimizer = sfao.SFAO(sfao.layer_groups(own), lr=0.1, momentum=0.5)
+    optimizer = sfao.SFAO(own, lr=0.1, momentum=0.5)
     for task in tasks:
         train(own, optimizer, task, epochs=2)
-        optimizer.consolidate(own, task)
+        optimizer.consolidate(task, cross_entropy)
     assert measure_gap(model, own) == 0.0
 
 
@@ -89,19 +89,28 @@ def make_class_stream():
 
 
 def test_a_head_that_grows_is_followed():
-    model, plugin = Growing(), SFAOPlugin()
+    model, plugin = Growing(), GatePlugin()
     strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
     learn(make_benchmark(make_class_stream()), strategy)
     assert model.head.classifier.out_features == 6
-    gated = {parameter for layer in plugin.gate.layers for parameter in layer.parameters}
+    gated = {parameter for layer in plugin.attached.layers for parameter in layer.parameters}
     assert gated == set(model.parameters())
-    assert plugin.gate.counts["head.classifier"]["project"] > 0
+    assert plugin.attached.counts["head.classifier"]["project"] > 0
+
+
+def test_a_bound_follows_heads_that_grow_and_new_ones():
+    for model, labels in ((Growing(), False), (Labelled(), True)):
+        plugin = DriftBoundPlugin()
+        strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
+        learn(make_benchmark(make_tasks() if labels else make_class_stream(), task_labels=labels), strategy)
+        assert plugin.attached.tasks == 3
+        assert len(plugin.attached.memory) == (4 if labels else 2)
 
 
 def test_sfao_follows_a_head_that_grows():
     model = Growing()
-    optimizer = sfao.SFAO(sfao.layer_groups(model), lr=0.05, momentum=0.5)
-    learn(make_benchmark(make_class_stream()), make_strategy(model, optimizer, [SFAOPlugin()]))
+    optimizer = sfao.SFAO(model, lr=0.05, momentum=0.5)
+    learn(make_benchmark(make_class_stream()), make_strategy(model, optimizer, [GatePlugin()]))
     gated = {parameter for layer in optimizer.gate.layers for parameter in layer.parameters}
     assert gated == set(model.parameters())
     assert optimizer.counts["head.classifier"]["project"] > 0
@@ -121,36 +130,36 @@ class Labelled(MultiTaskModule):
 
 
 def test_models_that_take_task_labels_get_them():
-    model, plugin = Labelled(), SFAOPlugin()
+    model, plugin = Labelled(), GatePlugin()
     strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
     learn(make_benchmark(make_tasks(), task_labels=True), strategy)
     assert len(model.heads.classifiers) == 3
-    gated = {parameter for layer in plugin.gate.layers for parameter in layer.parameters}
+    gated = {parameter for layer in plugin.attached.layers for parameter in layer.parameters}
     assert gated == set(model.parameters())
-    assert plugin.gate.counts["body"]["project"] > 0
+    assert plugin.attached.counts["body"]["project"] > 0
 
 
 def test_it_forgets_less():
     tasks = make_tasks(4, batches=30)
     shares = []
-    for plugins in ([], [SFAOPlugin()]):
+    for plugins in ([], [GatePlugin()], [DriftBoundPlugin(tolerance=0.2)]):
         model = make_network()
         learn(make_benchmark(tasks), make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.1), plugins))
         right = [(model(inputs).argmax(1) == targets).float().mean() for task in tasks for inputs, targets in task]
         shares.append(float(torch.stack(right).mean()))
-    alone, gated = shares
-    assert gated > alone + 0.05
+    alone, gated, bounded = shares
+    assert min(gated, bounded) > alone + 0.05
 
 
 def test_a_gate_and_options_of_another_are_refused():
-    with pytest.raises(ValueError, match="options are for a new gate, but `gate` is given too, got keep"):
-        SFAOPlugin(sfao.Gate(sfao.layer_groups(make_network())), keep=0.5)
+    with pytest.raises(ValueError, match="options are for a new Gate, but one is given too, got samples"):
+        GatePlugin(sfao.Gate(make_network()), samples=5)
 
 
 def test_the_gate_of_another_model_is_refused():
-    plugin = SFAOPlugin(sfao.Gate(sfao.layer_groups(nn.Linear(3, 2))))
+    plugin = GatePlugin(sfao.Gate(nn.Linear(3, 2)))
     model = make_network()
     strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
-    with pytest.raises(ValueError, match="`model` must hold the gated layers") as raised:
+    with pytest.raises(ValueError, match="layer") as raised:
         learn(make_benchmark(make_tasks(1)), strategy)
     assert len(str(raised.value).splitlines()) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sfao.loggers import LOGGERS
+from sfao.lab.loggers import LOGGERS
 from tests.company.test_loggers import check_same, local, read_mlflow, read_tensorboard, read_wandb
 
 __all__ = ["local"]  # the fixture
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 LOG_STEP = """
 import os, signal, sys
-from sfao.loggers import LOGGERS
+from sfao.lab.loggers import LOGGERS
 logger = LOGGERS["wandb"](sys.argv[1], resume=True)
 step = int(sys.argv[2])
 logger.log({"loss": step / 2}, step)
@@ -31,7 +31,7 @@ DIE_IN_A_MIGRATION = """
 import os, sys
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from sfao.loggers import LOGGERS
+from sfao.lab.loggers import LOGGERS
 seen = []
 @event.listens_for(Engine, "before_cursor_execute")
 def look(connection, cursor, statement, *_):

@@ -12,8 +12,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import sfao
-from sfao.integrations.lightning import GateCallback
+from sfao.integrations.lightning import DriftBoundCallback, GateCallback
 from tests.company.tasks import make_network, make_tasks, measure_gap, measure_memory_gap, train
+
+CALLBACKS = [GateCallback, DriftBoundCallback]
 
 
 class Module(pl.LightningModule):
@@ -48,23 +50,21 @@ def learn(tasks, module, callback, **options) -> None:
         make_trainer(callback, **options).fit(module, load(task))
 
 
-def test_a_fit_for_every_task_is_the_loop_of_our_own():
+@pytest.mark.parametrize("make_callback", CALLBACKS)
+def test_a_fit_for_every_task_is_the_loop_of_our_own(make_callback):
     tasks = make_tasks()
-    module, callback = Module(), GateCallback()
+    module, callback = Module(), make_callback()
     learn(tasks, module, callback)
     network = make_network()
-    gate = None
+    attached = callback.kind(network)
     for task in tasks:
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.02)
-        if gate is None:
-            gate = sfao.Gate(sfao.layer_groups(network)).attach(optimizer)
-        else:
-            gate.detach()
-            gate.attach(optimizer)
+        attached.attach(optimizer)
         train(network, optimizer, task, epochs=2)
-        gate.consolidate(network, task)
-    assert callback.gate.task == 3
-    assert callback.gate.memory_bytes == gate.memory_bytes > 0
+        attached.consolidate(task, cross_entropy)
+        attached.detach()
+    assert callback.attached.tasks == 3
+    assert callback.attached.memory_bytes == attached.memory_bytes > 0
     assert measure_gap(module.network, network) == 0.0
 
 
@@ -73,32 +73,34 @@ def test_sfao_as_the_optimizer_of_every_fit_keeps_its_memory():
     callback = GateCallback()
 
     def make(parameters):
-        return sfao.SFAO(sfao.layer_groups(module.network), lr=0.1, momentum=0.5)
+        return sfao.SFAO(module.network, lr=0.1, momentum=0.5)
 
     module = Module(make)
     learn(tasks, module, callback)
     network = make_network()
-    optimizer = sfao.SFAO(sfao.layer_groups(network), lr=0.1, momentum=0.5)
+    optimizer = sfao.SFAO(network, lr=0.1, momentum=0.5)
     for task in tasks:
         train(network, optimizer, task, epochs=2)
-        optimizer.consolidate(network, task)
-    assert callback.gate.task == 3
+        optimizer.consolidate(task, cross_entropy)
+    assert callback.attached.tasks == 3
     assert measure_gap(module.network, network) == 0.0
 
 
-@pytest.mark.parametrize("memory", ["subspace", "directions"])
-def test_resumed_from_a_checkpoint_nothing_differs(tmp_path: Path, memory):
+@pytest.mark.parametrize("make_callback", CALLBACKS)
+def test_resumed_from_a_checkpoint_nothing_differs(tmp_path: Path, make_callback):
     first, second = make_tasks(2)
-    straight, callback = Module(), GateCallback(memory=memory)
+    straight, callback = Module(), make_callback()
     learn([first], straight, callback)
     keeper = pl.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
     make_trainer(callback, max_epochs=4, enable_checkpointing=True, more=[keeper]).fit(straight, load(second))
 
-    resumed, other = Module(), GateCallback(memory=memory)
-    make_trainer(other, max_epochs=4).fit(resumed, load(second), ckpt_path=tmp_path / "epoch=1.ckpt")
-    assert other.gate.task == callback.gate.task == 2
+    resumed, other = Module(), make_callback()
+    again = pl.callbacks.ModelCheckpoint(tmp_path / "again")  # saving projects the weights of a bound
+    trainer = make_trainer(other, max_epochs=4, enable_checkpointing=True, more=[again])
+    trainer.fit(resumed, load(second), ckpt_path=tmp_path / "epoch=1.ckpt")
+    assert other.attached.tasks == callback.attached.tasks == 2
     assert measure_gap(straight, resumed) == 0.0
-    assert measure_memory_gap(callback.gate.state_dict(), other.gate.state_dict()) == 0.0
+    assert measure_memory_gap(callback.attached.state_dict(), other.attached.state_dict()) == 0.0
 
 
 def test_a_checkpoint_after_the_fit_has_the_memory_once(tmp_path: Path):
@@ -108,8 +110,8 @@ def test_a_checkpoint_after_the_fit_has_the_memory_once(tmp_path: Path):
     trainer.fit(Module(), load(task))
     trainer.save_checkpoint(tmp_path / "after.ckpt")
     saved = torch.load(tmp_path / "after.ckpt", weights_only=True)
-    assert saved["optimizer_states"][0]["sfao_gate"]["task"] == 1
-    assert "sfao_gate" not in saved
+    assert saved["optimizer_states"][0]["sfao"]["tasks"] == 1
+    assert "sfao" not in saved
 
 
 def test_a_strategy_that_saves_optimizers_its_own_way_loses_nothing(tmp_path: Path):
@@ -126,7 +128,7 @@ def test_a_strategy_that_saves_optimizers_its_own_way_loses_nothing(tmp_path: Pa
     resumed, other = Module(), GateCallback()
     make_trainer(other, strategy=OwnWay("cpu")).fit(resumed, load(second), ckpt_path=tmp_path / "epoch=0.ckpt")
     assert measure_gap(straight, resumed) == 0.0
-    assert measure_memory_gap(callback.gate.state_dict(), other.gate.state_dict()) == 0.0
+    assert measure_memory_gap(callback.attached.state_dict(), other.attached.state_dict()) == 0.0
 
 
 def test_gated_layers_are_those_that_are_optimized():
@@ -134,7 +136,7 @@ def test_gated_layers_are_those_that_are_optimized():
     module = Module(lambda parameters: torch.optim.AdamW(module.network[2].parameters()))
     callback = GateCallback()
     learn([task], module, callback)
-    assert [layer.name for layer in callback.gate.layers] == ["network.2"]
+    assert [layer.name for layer in callback.attached.layers] == ["network.2"]
 
 
 def test_what_a_fit_leaves_is_as_it_was():
@@ -142,16 +144,30 @@ def test_what_a_fit_leaves_is_as_it_was():
     (task,) = make_tasks(1)
     module, callback = Module(), GateCallback()
     learn([task], module, callback, fast_dev_run=True)
-    assert callback.gate.task == 0
+    assert callback.attached.tasks == 0
     assert "log" not in vars(module)
+
+
+def test_weights_are_projected_before_validation():
+    first, second = make_tasks(2)
+
+    class Watched(Module):
+        def validation_step(self, batch, batch_idx):
+            self.drifts.append(callback.attached.telemetry().get("drift", 0.0))
+
+    module, callback = Watched(), DriftBoundCallback(tolerance=0.01, every=1000)
+    module.drifts = []
+    for task in (first, second):
+        make_trainer(callback).fit(module, load(task), load(task))
+    assert max(module.drifts) == pytest.approx(1, abs=1e-3)
 
 
 def test_accumulated_and_clipped_gradients():
     tasks = make_tasks()
     module, callback = Module(), GateCallback()
     learn(tasks, module, callback, accumulate_grad_batches=2, gradient_clip_val=0.5)
-    assert callback.gate.task == 3
-    assert sum(counts["project"] for counts in callback.gate.counts.values()) > 0
+    assert callback.attached.tasks == 3
+    assert sum(counts["project"] for counts in callback.attached.counts.values()) > 0
 
 
 class Manual(Module):
@@ -174,9 +190,9 @@ class Silent(Module):
     ("make", "options", "message"),
     [
         (Manual, {}, "`objective` must be given for a module that optimizes manually"),
-        (Two, {"objective": lambda module, batch: 0}, "GateCallback needs a module with one optimizer, got 2"),
+        (Two, {"objective": lambda module, batch: 0}, "the callback needs a module with one optimizer, got 2"),
         (Silent, {}, "`training_step` must return the loss, got NoneType"),
-        (Module, {"objective": lambda module, batch: batch["text"]}, "`objective` must be able to read the batches"),
+        (Module, {"objective": lambda module, batch: module}, "`objective` must return one number or one per example"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(make, options, message):
@@ -185,13 +201,12 @@ def test_what_cannot_be_is_said_in_one_line(make, options, message):
     with pytest.raises(ValueError, match=message) as raised:
         learn([task], module, callback)
     assert len(str(raised.value).splitlines()) == 1
-    assert callback.gate is None or callback.gate.memory_bytes == 0
+    assert callback.attached is None or callback.attached.memory_bytes == 0
 
 
 def test_a_gate_and_options_of_another_are_refused():
-    network = make_network()
-    with pytest.raises(ValueError, match="options are for a new gate, but `gate` is given too, got keep"):
-        GateCallback(sfao.Gate(sfao.layer_groups(network)), keep=0.5)
+    with pytest.raises(ValueError, match="options are for a new Gate, but one is given too, got samples"):
+        GateCallback(sfao.Gate(make_network()), samples=5)
 
 
 def test_an_optimizer_with_a_memory_of_its_own_is_not_overwritten():
@@ -200,12 +215,12 @@ def test_an_optimizer_with_a_memory_of_its_own_is_not_overwritten():
     learn([first], module, callback)
 
     def make(parameters):
-        optimizer = sfao.SFAO(sfao.layer_groups(module.network), lr=0.1)
-        optimizer.consolidate(module.network, second)
+        optimizer = sfao.SFAO(module.network, lr=0.1)
+        optimizer.consolidate(second, cross_entropy)
         return optimizer
 
     module.make_optimizer = make
-    with pytest.raises(ValueError, match="an optimizer must have one gate"):
+    with pytest.raises(ValueError, match="an optimizer must have one memory"):
         learn([second], module, callback)
 
 
@@ -217,7 +232,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from sfao.integrations.lightning import GateCallback
+from sfao.integrations.lightning import DriftBoundCallback, GateCallback
 
 
 class Classifier(LightningModule):
@@ -242,7 +257,8 @@ if __name__ == "__main__":
         ranks = {"accelerator": "cpu", "devices": 2, "strategy": sys.argv[1]}
         trainer = Trainer(max_epochs=1, callbacks=[callback], **ranks, **quiet)
         trainer.fit(module, DataLoader(TensorDataset(*examples), batch_size=8))
-    seen = [callback.gate.task, callback.gate.memory_bytes, *(float(p.detach().sum()) for p in module.parameters())]
+    memory = callback.attached
+    seen = [memory.tasks, memory.memory_bytes, *(float(p.detach().sum()) for p in module.parameters())]
     Path(__file__).with_name(f"rank{trainer.global_rank}").write_text(json.dumps(seen))
 """
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from sfao.experiment.config import configure
-from sfao.experiment.errors import Interrupted
-from sfao.experiment.execute import execute
-from sfao.loggers import LOGGERS
+from sfao.lab.experiment.config import configure
+from sfao.lab.experiment.errors import Interrupted
+from sfao.lab.experiment.execute import execute
+from sfao.lab.loggers import LOGGERS
 from tests.company.wandb_files import has_ended, read_history
-from tests.experiment.test_run_log import read as read_csv
+from tests.lab.experiment.test_run_log import read as read_csv
 
 Rows = list[tuple[int, str, float]]
 SETTINGS = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}
@@ -119,7 +119,7 @@ def test_a_run_far_behind_its_checkpoint_logs_every_value_once(tmp_path, whole, 
     check_same(READERS[name](folder), whole)
 
 
-SFAO = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+SFAO = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]
 LONG_RUN = shlex.split(
     "run split-mnist-5k --threads 1 --method sgd --set tasks=2 --set epochs=8 --checkpoint-seconds 0.2"
 )

@@ -8,7 +8,8 @@ from peft import LoraConfig, get_peft_model
 from peft.optimizers import create_loraplus_optimizer
 
 import sfao
-from sfao.integrations.gates import find_gate
+from sfao.batches import read_model_loss
+from sfao.integrations.attached import consolidate_task, find_attached
 from sfao.integrations.peft import adapter_groups, create_sfao_optimizer
 from tests.company.language import Lines, make_language_model
 from tests.company.tasks import measure_gap, measure_memory_gap
@@ -34,10 +35,14 @@ def train(model, optimizer, batches) -> None:
         optimizer.step()
 
 
+def consolidate(optimizer, model, batches) -> None:
+    consolidate_task(optimizer, model, batches, read_model_loss, None)
+
+
 def learn(model, optimizer, tasks) -> None:
     for task in tasks:
         train(model, optimizer, make_batches(task))
-        find_gate(optimizer).consolidate(model, make_batches(task))
+        consolidate(optimizer, model, make_batches(task))
 
 
 def test_the_groups_are_the_trained_parameters_and_no_others():
@@ -50,20 +55,14 @@ def test_the_groups_are_the_trained_parameters_and_no_others():
     assert grouped == {parameter for parameter in model.parameters() if parameter.requires_grad}
 
 
-def test_the_base_does_not_count_into_the_budget():
-    model = make_adapter()
-    whole = sfao.layer_groups(model, trainable_only=False)
-    plans = [sfao.Gate(groups, memory_budget="64KiB").memory_plan for groups in (adapter_groups(model), whole)]
-    assert plans[0].axes > plans[1].axes
-
-
-def test_adapters_learn_and_remember_and_the_base_stays():
+@pytest.mark.parametrize(("kind", "acts"), [(sfao.Gate, "project"), (sfao.DriftBound, "acted")])
+def test_adapters_learn_and_remember_and_the_base_stays(kind, acts):
     model, base = make_adapter(), make_language_model()
-    optimizer = create_sfao_optimizer(model, torch.optim.AdamW, lr=1e-2)
+    optimizer = create_sfao_optimizer(model, torch.optim.AdamW, lr=1e-2, kind=kind)
     learn(model, optimizer, range(3))
-    gate = find_gate(optimizer)
-    assert gate.task == 3
-    assert sum(counts["project"] for counts in gate.counts.values()) > 0
+    attached = find_attached(optimizer)
+    assert attached.tasks == 3
+    assert attached.telemetry()[acts] > 0
     assert measure_gap(model.unload(), base) == 0.0
 
 
@@ -78,24 +77,23 @@ def test_a_saved_state_goes_on_to_the_bit():
     other.load_state_dict(weights)
     resumed = create_sfao_optimizer(other, lr=1e-2)
     resumed.load_state_dict(state)
-    assert find_gate(resumed).task == 1
+    assert find_attached(resumed).tasks == 1
     learn(other, resumed, [1])
     assert measure_gap(model, other) == 0.0
-    assert measure_memory_gap(find_gate(optimizer).state_dict(), find_gate(resumed).state_dict()) == 0.0
+    assert measure_memory_gap(find_attached(optimizer).state_dict(), find_attached(resumed).state_dict()) == 0.0
 
 
-def test_the_memory_of_an_adapter_that_was_merged_is_refused():
+@pytest.mark.parametrize("kind", [sfao.Gate, sfao.DriftBound])
+def test_the_memory_of_an_adapter_that_was_merged_is_refused(kind):
     model = make_adapter()
-    optimizer = create_sfao_optimizer(model, lr=1e-2)
+    optimizer = create_sfao_optimizer(model, lr=1e-2, kind=kind)
     learn(model, optimizer, [0])
     state = optimizer.state_dict()
-    again = make_adapter(base=model.merge_and_unload())
-    fresh = create_sfao_optimizer(again, lr=1e-2)
-    with pytest.raises(RuntimeError, match="`state_dict` must be of adapters of this base model") as raised:
-        fresh.load_state_dict(state)
-    assert len(str(raised.value).splitlines()) == 1
-    assert find_gate(fresh).task == 0
-    assert not fresh.state
+    again = make_adapter(seed=1, base=model.merge_and_unload())
+    fresh = create_sfao_optimizer(again, lr=1e-2, kind=kind)
+    fresh.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="weights"):
+        train(again, fresh, make_batches(1)[:1])
 
 
 def test_the_memory_of_adapters_with_another_name_or_rank_is_refused():
@@ -106,19 +104,19 @@ def test_the_memory_of_adapters_with_another_name_or_rank_is_refused():
         fresh = create_sfao_optimizer(other, lr=1e-2)
         with pytest.raises((RuntimeError, ValueError)):
             fresh.load_state_dict(optimizer.state_dict())
-        assert find_gate(fresh).task == 0
+        assert find_attached(fresh).tasks == 0
 
 
 def test_the_gate_goes_on_with_the_optimizer_of_the_next_task():
     model = make_adapter()
     first = create_sfao_optimizer(model, lr=1e-2)
     learn(model, first, [0])
-    gate = find_gate(first)
-    second = create_sfao_optimizer(model, torch.optim.SGD, lr=1e-2, gate=gate)
-    assert find_gate(second) is gate
-    assert find_gate(first) is None
+    gate = find_attached(first)
+    second = create_sfao_optimizer(model, torch.optim.SGD, lr=1e-2, attached=gate)
+    assert find_attached(second) is gate
+    assert find_attached(first) is None
     learn(model, second, [1])
-    assert gate.task == 2
+    assert gate.tasks == 2
 
 
 def test_a_gate_stands_in_front_of_the_optimizers_of_peft():
@@ -126,7 +124,7 @@ def test_a_gate_stands_in_front_of_the_optimizers_of_peft():
     optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-2, loraplus_lr_ratio=4)
     sfao.Gate(adapter_groups(model)).attach(optimizer)
     learn(model, optimizer, range(2))
-    assert find_gate(optimizer).task == 2
+    assert find_attached(optimizer).tasks == 2
 
 
 def test_what_has_no_adapter_to_train_is_refused():
@@ -141,8 +139,10 @@ def test_what_has_no_adapter_to_train_is_refused():
 def test_two_gates_in_front_of_one_optimizer_are_refused():
     model = make_adapter()
     optimizer = create_sfao_optimizer(model, lr=1e-2)
-    gate = find_gate(optimizer)
-    with pytest.raises(ValueError, match="`optimizer` must have one gate at most, but this AdamW has one") as raised:
+    gate = find_attached(optimizer)
+    with pytest.raises(
+        ValueError, match="`optimizer` can have one Gate or DriftBound, but this AdamW has a Gate"
+    ) as raised:
         sfao.Gate(adapter_groups(model)).attach(optimizer)
     assert len(str(raised.value).splitlines()) == 1
-    assert find_gate(optimizer) is gate
+    assert find_attached(optimizer) is gate

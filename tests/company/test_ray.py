@@ -22,20 +22,20 @@ os.environ.update(
 )
 from ray.cluster_utils import Cluster
 
-from sfao.cli.app import app
-from sfao.experiment.compare import compare
-from sfao.experiment.errors import ConfigError
-from sfao.experiment.plan import plan
-from sfao.experiment.pool import Lost, run_all
-from sfao.experiment.progress import Update
-from sfao.experiment.record import Record
-from sfao.experiment.worker import Begun, Failure
-from sfao.launchers import ray_fleet
-from sfao.launchers.ray_launcher import RayLauncher
-from sfao.names import name_folder
+from sfao.lab.cli.app import app
+from sfao.lab.experiment.compare import compare
+from sfao.lab.experiment.errors import ConfigError
+from sfao.lab.experiment.plan import plan
+from sfao.lab.experiment.pool import Lost, run_all
+from sfao.lab.experiment.progress import Update
+from sfao.lab.experiment.record import Record
+from sfao.lab.experiment.worker import Begun, Failure
+from sfao.lab.launchers import ray_fleet
+from sfao.lab.launchers.ray_launcher import RayLauncher
+from sfao.lab.names import name_folder
 from tests.company.ray_watching import Events, find_holder, hidden_node, read_steps, wait_for
 
-COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]
 #: A method that leaves time to disturb it, found from the root of the repository.
 SLOW = "tests.company.slow_method:Slow"
 NAME = name_folder(SLOW)
@@ -151,7 +151,7 @@ def test_a_run_that_kills_every_worker_fails_and_one_that_raises_is_not_tried_ag
     monkeypatch.setattr(ray_fleet, "RETRIES", 1)
     (tmp_path / "deadly.py").write_text(
         "import os, signal\n"
-        "from sfao.methods import Method\n"
+        "from sfao.lab.methods import Method\n"
         "class Deadly(Method):\n"
         "    def end_task(self, *args):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"

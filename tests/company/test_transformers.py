@@ -7,10 +7,16 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 import sfao
-from sfao.integrations.gates import find_gate
-from sfao.integrations.transformers import GateCallback, create_gated_optimizer
+from sfao.integrations.attached import find_attached
+from sfao.integrations.transformers import ConsolidateCallback, create_bounded_optimizer, create_gated_optimizer
 from tests.company.language import Lines, make_language_model
 from tests.company.tasks import measure_gap, measure_memory_gap
+
+#: Layers of a few parameters are spanned soon, and these norms cannot be bounded.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the directions of these layers:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:these parameters can't be bounded"),
+]
 
 
 def make_arguments(folder: Path, **options) -> TrainingArguments:
@@ -27,18 +33,21 @@ def make_arguments(folder: Path, **options) -> TrainingArguments:
     return TrainingArguments(output_dir=str(folder), **given)
 
 
-def train_task(model, task, args, gate=None, resume=None, callback=None, **options):
-    """Train one task with a Trainer of its own; return its gate."""
-    optimizer = create_gated_optimizer(model, args, gate, **options)
+CREATE = [create_gated_optimizer, create_bounded_optimizer]
+
+
+def train_task(model, task, args, attached=None, resume=None, callback=None, create=CREATE[0], **options):
+    """Train one task with a Trainer of its own; return its gate or bound."""
+    optimizer = create(model, args, attached, **options)
     trainer = Trainer(
         model,
         args,
         train_dataset=Lines(task),
         optimizers=(optimizer, None),
-        callbacks=[callback or GateCallback()],
+        callbacks=[callback or ConsolidateCallback()],
     )
     trainer.train(resume_from_checkpoint=resume)
-    return find_gate(optimizer)
+    return find_attached(optimizer)
 
 
 def test_a_trainer_for_every_task_keeps_the_memory(tmp_path: Path):
@@ -46,7 +55,7 @@ def test_a_trainer_for_every_task_keeps_the_memory(tmp_path: Path):
     args = make_arguments(tmp_path)
     for task in range(3):
         gate = train_task(model, task, args, gate)
-    assert gate.task == 3
+    assert gate.tasks == 3
     assert gate.memory_bytes > 0
     assert sum(counts["project"] for counts in gate.counts.values()) > 0
 
@@ -72,7 +81,7 @@ def test_resumed_from_a_checkpoint_nothing_differs(tmp_path: Path, options):
 
     resumed = make_language_model(seed=1)
     other = train_task(resumed, 1, make_arguments(tmp_path / "third", **options), resume=str(checkpoint))
-    assert other.task == gate.task == 2
+    assert other.tasks == gate.tasks == 2
     assert measure_gap(straight, resumed) == 0.0
     assert measure_memory_gap(gate.state_dict(), other.state_dict()) == 0.0
 
@@ -90,20 +99,28 @@ def test_a_model_in_bfloat16(tmp_path: Path):
     model = make_language_model().to(torch.bfloat16)
     gate = train_task(model, 0, make_arguments(tmp_path))
     gate = train_task(model, 1, make_arguments(tmp_path), gate)
-    assert gate.task == 2
+    assert gate.tasks == 2
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
-def test_directions_are_of_the_loss_that_the_model_returns(tmp_path: Path):
-    gate = train_task(make_language_model(), 0, make_arguments(tmp_path), memory="directions")
-    assert gate.task == 1
-    assert gate.memory_bytes > 0
+@pytest.mark.parametrize("create", CREATE)
+def test_another_trainer_continues_from_a_checkpoint(tmp_path: Path, create):
+    straight = make_language_model()
+    attached = train_task(straight, 0, make_arguments(tmp_path), create=create)
+    attached = train_task(straight, 1, make_arguments(tmp_path / "1", save_strategy="epoch"), attached, create=create)
+    checkpoint = min((tmp_path / "1").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    resumed = make_language_model(seed=1)
+    other = train_task(resumed, 1, make_arguments(tmp_path / "2"), resume=str(checkpoint), create=create)
+    assert attached.tasks == other.tasks == 2
+    assert measure_gap(straight, resumed) == 0.0
 
 
 def test_a_callback_without_a_gate_is_refused_before_anything_is_trained(tmp_path: Path):
     model, untouched = make_language_model(), make_language_model()
-    trainer = Trainer(model, make_arguments(tmp_path), train_dataset=Lines(0), callbacks=[GateCallback()])
-    with pytest.raises(ValueError, match="GateCallback needs an optimizer with a gate in front, got one without"):
+    trainer = Trainer(model, make_arguments(tmp_path), train_dataset=Lines(0), callbacks=[ConsolidateCallback()])
+    with pytest.raises(
+        ValueError, match="ConsolidateCallback needs an optimizer with a Gate or DriftBound, got one without"
+    ):
         trainer.train()
     assert measure_gap(model, untouched) == 0.0
 
@@ -111,17 +128,15 @@ def test_a_callback_without_a_gate_is_refused_before_anything_is_trained(tmp_pat
 def test_a_batch_that_the_objective_cannot_read_leaves_the_memory_as_it_was(tmp_path: Path):
     model, args = make_language_model(), make_arguments(tmp_path)
     gate = train_task(model, 0, args)
-    before = gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["spaces"]
-    blind = GateCallback(objective=lambda model, batch: model(pixels=batch["pixels"]).loss)
-    with pytest.raises(ValueError, match="`objective` must be able to read the batches") as raised:
+    before = gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["parts"]
+    blind = ConsolidateCallback(objective=lambda model, batch: model(pixels=batch["pixels"]).loss)
+    with pytest.raises(KeyError, match="pixels"):
         train_task(model, 1, args, gate, callback=blind)
-    assert len(str(raised.value).splitlines()) == 1
-    assert gate.task == 1
-    assert measure_memory_gap(before, gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["spaces"]) == 0.0
+    assert gate.tasks == 1
+    assert measure_memory_gap(before, gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["parts"]) == 0.0
 
 
 def test_a_gate_and_options_of_another_are_refused(tmp_path: Path):
     model = make_language_model()
-    gate = sfao.Gate(sfao.layer_groups(model))
-    with pytest.raises(ValueError, match="options are for a new gate, but `gate` is given too, got keep"):
-        create_gated_optimizer(model, make_arguments(tmp_path), gate, keep=0.5)
+    with pytest.raises(ValueError, match="options are for a new Gate, but one is given too, got samples"):
+        create_gated_optimizer(model, make_arguments(tmp_path), sfao.Gate(model), samples=5)

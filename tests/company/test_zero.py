@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import sfao
@@ -17,10 +18,10 @@ RANKS = 2
 def learn(make_optimizer, tasks):
     model = DistributedDataParallel(make_network())
     optimizer = make_optimizer(model.parameters())
-    gate = sfao.Gate(sfao.layer_groups(model)).attach(optimizer)
+    gate = sfao.Gate(model).attach(optimizer)
     for task in tasks:
         train(model, optimizer, task)
-        gate.consolidate(model, task)
+        gate.consolidate(task, cross_entropy)
     return model, optimizer, gate
 
 
@@ -46,12 +47,12 @@ def work(rank: int, folder: str) -> None:
     dist.broadcast_object_list(states, src=0)
     model = DistributedDataParallel(make_network())
     resumed = make_sharded(model.parameters())
-    fresh = sfao.Gate(sfao.layer_groups(model)).attach(resumed)
+    fresh = sfao.Gate(model).attach(resumed)
     model.load_state_dict(sharded.state_dict())
     resumed.load_state_dict(states[0])
     train(sharded, optimizer, tasks[0])
     train(model, resumed, tasks[0])
-    found["task"] = fresh.task
+    found["task"] = fresh.tasks
     found["resumed_gap"] = measure_gap(sharded, model)
     torch.save(found, f"{folder}/found{rank}.pt")
     dist.destroy_process_group()

@@ -25,17 +25,6 @@ def make_model() -> nn.Sequential:
     )
 
 
-def make_convolutions() -> nn.Sequential:
-    torch.manual_seed(0)
-    body = [nn.Conv2d(1, 5, 3), nn.GroupNorm(1, 5), nn.ReLU(), nn.Conv2d(5, 6, (2, 1)), nn.ReLU(), nn.Flatten()]
-    return nn.Sequential(nn.Unflatten(1, (1, 4, 3)), *body, nn.Linear(6, CLASSES))
-
-
-def shard_lazily(model: nn.Module, size: int) -> nn.Module:
-    """Shard a model that stays whole after a forward pass, until the backward pass or somebody else cuts it again."""
-    return fully_shard(model, mesh=init_device_mesh("cpu", (size,)), reshard_after_forward=False)
-
-
 def shard(model: nn.Module, size: int) -> nn.Module:
     mesh = init_device_mesh("cpu", (size,))
     for module in model.children():
@@ -76,47 +65,35 @@ def join(batches: Batches) -> tuple[Tensor, Tensor]:
 
 
 class Training:
-    """Trains a model on one task after the other; what it decides is kept."""
+    """Trains a model on one task after the other."""
 
     def __init__(
         self, model: nn.Module, make_optimizer: Callable[[nn.Module], Any], rank: int = 0, size: int = 1
     ) -> None:
         self.model, self.rank, self.size = model, rank, size
-        self.optimizer, self.gate = make_optimizer(model)
-        self.step: Callable[[], object] = self.optimizer.step
-        self.decisions: list[dict[str, str]] = []
+        self.optimizer, self.attached = make_optimizer(model)
 
     def train(self, task: int, steps: int) -> None:
         inputs, targets = join(make_task(task, self.rank, self.size))
         for _ in range(steps):
             self.optimizer.zero_grad()
             LOSS(self.model(inputs), targets).backward()
-            self.step()
-            self.decisions.append({name: str(decision) for name, decision in self.gate.last_decisions.items()})
+            self.optimizer.step()
 
-    def consolidate(self, task: int, **how: Any) -> int:
-        owner = self.optimizer if hasattr(self.optimizer, "consolidate") else self.gate
-        return int(owner.consolidate(self.model, make_task(task, self.rank, self.size), LOSS, **how))
+    def consolidate(self, task: int) -> None:
+        owner = self.optimizer if hasattr(self.optimizer, "consolidate") else self.attached
+        owner.consolidate(make_task(task, self.rank, self.size), LOSS)
 
-    def run(self, tasks: Sequence[int] = (0, 1, 2), steps: int = 3, **how: Any) -> "Training":
+    def run(self, tasks: Sequence[int] = (0, 1, 2), steps: int = 3) -> "Training":
         for task in tasks:
             self.train(task, steps)
-            self.consolidate(task, **how)
+            self.consolidate(task)
         return self
-
-
-def count_collectives(call: Callable[[], object]) -> int:
-    """How many collectives a call makes, by torch's own books of them."""
-    from torch.distributed.tensor.debug import CommDebugMode  # it imports Triton, which other tests prepare first
-
-    with CommDebugMode() as books:
-        call()
-    return int(books.get_total_counts())
 
 
 def use_sfao(**options: Any) -> Callable[[nn.Module], Any]:
     def make(model: nn.Module) -> Any:
-        optimizer = sfao.SFAO(sfao.layer_groups(model), **{"lr": 0.05, **options})
+        optimizer = sfao.SFAO(model, **{"lr": 0.05, **options})
         return optimizer, optimizer.gate
 
     return make
@@ -125,12 +102,20 @@ def use_sfao(**options: Any) -> Callable[[nn.Module], Any]:
 def use_adamw(**options: Any) -> Callable[[nn.Module], Any]:
     def make(model: nn.Module) -> Any:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        return optimizer, sfao.Gate(sfao.layer_groups(model), **options).attach(optimizer)
+        return optimizer, sfao.Gate(model, **options).attach(optimizer)
 
     return make
 
 
-OPTIMIZERS = {"sfao": use_sfao, "adamw": use_adamw}
+def use_bound(**options: Any) -> Callable[[nn.Module], Any]:
+    def make(model: nn.Module) -> Any:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        return optimizer, sfao.DriftBound(model, every=2, **options).attach(optimizer)
+
+    return make
+
+
+OPTIMIZERS = {"sfao": use_sfao, "adamw": use_adamw, "bound": use_bound}
 
 
 def read_whole(model: nn.Module) -> list[Tensor]:

@@ -1,12 +1,23 @@
 """Every import under src/sfao, also those inside functions and those for type checkers only."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src" / "sfao"
+#: Modules directly under src/sfao that are no part of the core.
+BESIDE_THE_CORE = ("checks", "integrations")
+
+
+def find_room(parts: Sequence[str]) -> str:
+    """Return the room of a module of ours, given the parts of its name, as docs/make_architecture.py has it."""
+    if len(parts) == 1:
+        return "sfao"
+    if parts[1] == "lab":
+        return "lab" if len(parts) == 2 or parts[2] == "api" else f"lab.{parts[2]}"
+    return parts[1] if parts[1] in BESIDE_THE_CORE else "core"
 
 
 @dataclass(frozen=True)
@@ -19,14 +30,15 @@ class Import:
 
     @property
     def importer(self) -> str:
-        """The package, or the module beside the packages, that the line is in; `__main__` is the command."""
-        top = self.file.partition("/")[0].removesuffix(".py")
-        return {"__init__": "sfao", "__main__": "cli"}.get(top, top)
+        """The room that the line is in; `__main__` is the command."""
+        if self.file == "__main__.py":
+            return "lab.cli"
+        return find_room(f"sfao/{self.file}".removesuffix(".py").removesuffix("/__init__").split("/"))
 
     @property
     def imported(self) -> str:
-        """The package of ours that is imported; `sfao` for the public names."""
-        return self.module.split(".")[1] if "." in self.module else "sfao"
+        """The room of what is imported; `sfao` for the public names."""
+        return find_room(self.module.split("."))
 
     @property
     def is_ours(self) -> bool:
@@ -46,7 +58,9 @@ def all_imports(sources: Path = SOURCES) -> list[Import]:
 
 
 def _modules(file: Path, sources: Path) -> Iterator[tuple[int, str]]:
-    packages = {"sfao", *(f"sfao.{path.stem}" for path in sources.iterdir() if path.stem != "__init__")}
+    places = [*sources.iterdir(), *(sources / "lab").glob("*")]
+    names = (".".join(("sfao", *path.relative_to(sources).with_suffix("").parts)) for path in places)
+    packages = {name for name in names if not name.endswith("__")}
     for node in ast.walk(ast.parse(file.read_text(), str(file))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)

@@ -13,10 +13,10 @@ from statistics import fmean, stdev
 from typing import Any
 from unittest.mock import patch
 
-from sfao.experiment.record import Record
-from sfao.reports.comparison import compare_records
-from sfao.reports.comparison_formats import as_markdown
-from sfao.reproduction.archive import read_lines
+from sfao.lab.experiment.record import Record
+from sfao.lab.reports.comparison import compare_records
+from sfao.lab.reports.comparison_formats import as_markdown
+from sfao.lab.reproduction.archive import read_lines
 from tests.docs.number_blocks import DECIMAL, ROOT, Block, agrees, numbers_in, strip_settings
 
 Row = Record | dict[str, Any]
@@ -116,14 +116,14 @@ def _as_number(value: Any) -> float:
 
 def _look_up(row: Row, name: str) -> Any:
     """Return a number or a setting; None where a part of the settings is not there, such as a guard."""
-    value: Any = row if isinstance(row, dict) else {**vars(row), **row.config, **row.metrics, "learnt": _learnt(row)}
+    value: Any = row if isinstance(row, dict) else {**vars(row), **row.config, **row.metrics, "learned": _learned(row)}
     for part in name.split("."):
         value = value if value is None else value[part]
     return value
 
 
-def _learnt(record: Record) -> float:
-    """Return the mean accuracy on each task right after it was learnt."""
+def _learned(record: Record) -> float:
+    """Return the mean accuracy on each task right after it was learned."""
     return fmean(row[number] for number, row in enumerate(record.accuracy_matrix))
 
 

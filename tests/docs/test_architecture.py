@@ -1,6 +1,7 @@
 """The rooms of the house: nothing is imported against the directions that docs/architecture.md shows."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -13,9 +14,6 @@ from tests.docs.imports import SOURCES, Import, all_imports
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "architecture.md").read_text()
-
-#: The modules of the optimizer that need more than torch and numpy: a twin that only tests import.
-BESIDE_THE_OPTIMIZER = {"optim/reference.py": {"scipy"}}
 
 
 def load_script():
@@ -63,26 +61,32 @@ def test_the_arrows_make_no_circle_and_all_point_down():
 
 
 def test_every_package_has_a_room_and_a_line_on_the_page():
-    there = {path.stem for path in SOURCES.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    # The folder of a package that is described may still be to come, but never the other way round.
-    assert there - {"__init__", "__main__"} <= ROOMS.keys() - {"sfao"}
+    assert {each.importer for each in all_imports()} <= ROOMS.keys()
     for name in ROOMS:
         assert f"| `{name}` |" in PAGE, name
 
 
-def test_the_optimizer_needs_torch_and_numpy_and_nothing_else():
-    usable = {"sfao", "torch", "numpy", "triton"} | set(sys.stdlib_module_names)
-    core = {"sfao", "checks", "gating", "optim"}
-    for each in all_imports():
+def test_every_file_of_the_core_has_a_line_on_the_page():
+    files = {path.relative_to(SOURCES) for path in SOURCES.rglob("*.py")}
+    core = {str(file) for file in files if file.parts[0] != "lab"}
+    listed = re.findall(r"^\| `([\w/]+\.py)` \|", PAGE, re.MULTILINE)
+    assert sorted(listed) == sorted(core)
+
+
+def test_the_core_needs_torch_and_numpy_and_never_the_laboratory():
+    usable = {"sfao", "torch", "numpy"} | set(sys.stdlib_module_names)
+    found = [each for each in all_imports() if each.importer in ("sfao", "checks", "core")]
+    assert found
+    for each in found:
         top = each.module.partition(".")[0]
-        if each.importer in core:
-            assert top in usable | BESIDE_THE_OPTIMIZER.get(each.file, set()), each
+        assert top in usable, each
+        assert not each.module.startswith("sfao.lab"), each
 
 
-@pytest.mark.parametrize("name", ["checks", "tables", "metrics"])
+@pytest.mark.parametrize("name", ["checks", "lab.tables", "lab.metrics"])
 def test_rooms_that_need_no_torch(name):
     used = {each.module.partition(".")[0] for each in all_imports() if each.importer == name}
-    assert used.isdisjoint({"torch", "numpy", "triton"})
+    assert used.isdisjoint({"torch", "numpy"})
 
 
 def test_the_picture_is_of_these_rooms():
@@ -92,15 +96,19 @@ def test_the_picture_is_of_these_rooms():
 
 
 def test_an_import_against_the_directions_is_found_wherever_it_stands(tmp_path):
-    for name in ("gating", "optim", "cli"):
+    for name in ("memory", "lab", "lab/cli", "lab/methods"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("")
-    (tmp_path / "optim" / "good.py").write_text("from sfao.gating import x\nfrom sfao import gating\nimport torch\n")
-    (tmp_path / "gating" / "late.py").write_text("def f():\n    from sfao.optim.good import x\n")
-    (tmp_path / "gating" / "plain.py").write_text("import sfao.cli.app\nfrom sfao import cli\nfrom ..optim import y\n")
+    (tmp_path / "gate.py").write_text("from sfao.memory import x\nfrom sfao import memory\nimport torch\n")
+    (tmp_path / "lab" / "methods" / "good.py").write_text("from sfao.gate import x\nfrom sfao import gate\n")
+    (tmp_path / "lab" / "methods" / "late.py").write_text("def f():\n    from sfao.lab.cli.app import x\n")
+    (tmp_path / "memory" / "plain.py").write_text(
+        "import sfao.lab.cli.app\nfrom sfao import lab\nfrom sfao.lab import cli\nfrom ..lab import y\n"
+    )
     assert list(map(str, against(all_imports(tmp_path)))) == [
-        "gating/late.py:2 imports sfao.optim.good",
-        "gating/plain.py:1 imports sfao.cli.app",
-        "gating/plain.py:2 imports sfao.cli",
-        "gating/plain.py:3 imports sfao.optim",
+        "lab/methods/late.py:2 imports sfao.lab.cli.app",
+        "memory/plain.py:1 imports sfao.lab.cli.app",
+        "memory/plain.py:2 imports sfao.lab",
+        "memory/plain.py:3 imports sfao.lab.cli",
+        "memory/plain.py:4 imports sfao.lab",
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sfao.experiment.config import configure, parse_setting
-from sfao.reproduction.archive import Archive, read_lines
+from sfao.lab.experiment.config import configure, parse_setting
+from sfao.lab.reproduction.archive import Archive, read_lines
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -1,15 +1,17 @@
 """Every number that a page tells as a result has the record it came from, and the command that makes it again."""
 
 import json
+import re
 import runpy
+from statistics import fmean
 
 import pytest
 
-from sfao.reproduction.archive import read_lines, write_lines
-from sfao.reproduction.protocol import protocol
+from sfao.lab.reproduction.archive import read_lines, write_lines
+from sfao.lab.reproduction.protocol import protocol
 from tests.docs.number_blocks import ROOT, Block, agrees, numbers_in, read_blocks
 from tests.docs.recorded_numbers import find_fault
-from tests.reproduction.made import record
+from tests.lab.reproduction.made import record
 
 #: Pages that are generated whole, and compared with their records elsewhere.
 GENERATED = (
@@ -29,33 +31,22 @@ MARKED = [block for block in BLOCKS if block.marker]
 
 SETTINGS = "settings and equations, no results"
 NOT_KEPT = "measured on a machine that is not at hand; its output was not kept, and the page says so"
-THROWN_AWAY = "measured in a laboratory that was thrown away, and says so; cannot be made again"
+OTHERS = "printed by others, in papers; the page says so"
 #: {page: {how a block begins: why it has no record}}
 ALLOWED = {
     "README.md": {
-        "split-mnist-5k, domain scenario": "written by docs/make_demo.py from its records, and compared in test_demo",
-        "**What it costs.**": "told in round numbers, of docs/costs.md and docs/ablation.md",
+        "The demo prints": "numbers of the table below, compared in test_the_table_of_the_readme",
+        "| | SGD | EWC": "compared in test_the_table_of_the_readme",
+        "**Where it loses.**": "compared in tests/integration/test_readme.py",
     },
-    "docs/ablation.md": {
-        "Streams: *split*": SETTINGS,
-        "| | split | split 5": THROWN_AWAY,
-        "(SGD, the defaults and the rows": THROWN_AWAY,
-        "- **The output side**": THROWN_AWAY,
-    },
-    "docs/costs.md": {"WRN-28-10 with batch 32": NOT_KEPT, "On two more H200s": NOT_KEPT},
-    "docs/laboratory.md": {
-        "| `guard.kind`": SETTINGS,
-        "for lr in": SETTINGS,
-    },
+    "docs/laboratory.md": {"| `guard.kind`": SETTINGS},
     "docs/method.md": {
-        "A  = sum": SETTINGS,
-        "- **Softness.**": SETTINGS,
-        "| option": SETTINGS,
+        "| option | default": SETTINGS,
+        "| | |": OTHERS,
     },
     "docs/options.md": {
         "| if | then |": SETTINGS,
-        "`keep` is the option": SETTINGS,
-        "Of directions, `accept_above`": SETTINGS,
+        "The paper's thresholds": SETTINGS,
     },
     "docs/ray.md": {
         "| option": SETTINGS,
@@ -63,6 +54,10 @@ ALLOWED = {
         "All 40 weights": NOT_KEPT,
     },
 }
+
+
+#: Methods whose name isn't the lower case of their column.
+METHODS = {"DriftBound": "drift-bound"}
 
 
 def name(block: Block) -> str:
@@ -96,6 +91,24 @@ def test_results_without_a_record_are_allowed():
         if not any(page == where and text.startswith(start) for where, text in found)
     ]
     assert unused == []
+
+
+def test_the_table_of_the_readme():
+    """Every row has the means of its file of records, in the columns of the methods."""
+    text = (ROOT / "README.md").read_text()
+    files = re.search(r"<!-- table of average_accuracy: (.*?) -->", text)[1].split(", ")
+    header, _, *lines = re.search(r"^\| \| SGD .*?\n\n", text, re.DOTALL | re.MULTILINE)[0].strip().splitlines()
+    methods = [METHODS.get(cell.strip(), cell.strip().lower()) for cell in header.split("|")[2:-1]]
+    for file, line in zip(files, lines, strict=True):
+        records = read_lines(ROOT / file)
+        values = {
+            method: [one.metrics["average_accuracy"] for one in records if one.method == method] for method in methods
+        }
+        label, *cells = [cell.strip(" *") for cell in line.split("|")[1:-1]]
+        assert cells == [f"{fmean(values[method]):.3f}".lstrip("0") for method in methods], label
+        assert {len(found) for found in values.values()} == {int(re.search(r"(\d+) seeds", label)[1])}, label
+    momentum = [f"{value:.3f}".lstrip("0") for value in (fmean(values[m]) for m in ("sgd", "sfao", "drift-bound"))]
+    assert f"prints {momentum[0]}, {momentum[1]} and {momentum[2]}" in text
 
 
 # -- The check itself ----------------------------------------------------------------------------------------
@@ -132,7 +145,7 @@ def write(tmp_path, monkeypatch):
         ("from made.json: speed.ratio, bytes", "It is 1.23 times as fast with 1,200,000 bytes.", "1.23 1.24"),
         ("from made.json: speed.ratio,\n  1e-6 * bytes", "It is 1.23 times as fast with 1.2 MB.", "1.2 1.3"),
         ("from made.json: rows[SGD; a, 2].ms, rows[b].ms", "It takes 0.98 ms, and 1.5 ms.", "0.98 0.99"),
-        ("from made.json: rows[b].ms", "It takes 1.5 ms with `keep` at `0.6`.", "`0.6` 0.6"),
+        ("from made.json: rows[b].ms", "It takes 1.5 ms with `clip` at `0.6`.", "`0.6` 0.6"),
         ("from made.json: ms, 1e-6 * bytes by group, name", "| a, 2 | SGD | 0.98 | 1.20 |", "1.20 1.21"),
         ("from runs.jsonl: average_accuracy, rollbacks by method, guard.kind", "| sgd | none | .72 | 0.0", "0.0 1.0"),
         ("from runs.jsonl: average_accuracy by method, lr", "| ogd | 0.001 | .720 |", "0.001 0.002"),
@@ -159,15 +172,15 @@ def test_rows_and_files_that_are_not_there_are_named(write):
 def test_blocks_that_tell_results_are_told_from_settings(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "# A\n\nSGD has .65 and SFAO .85.\n\nVersion 2.13.0, `lr=0.05, keep=0.6`, in 2026.\n\n| a |\n|---|\n| 0.5 |\n\n"
-        "```python\nx = 0.5, 0.6\n```\n\n# B\n\n    sfao run split --set lr=0.1 --set keep=0.6\n\nends at .7 and .8.\n"
+        "# A\n\nSGD has .65 and SFAO .85.\n\nVersion 2.13.0, `lr=0.05, clip=0.6`, in 2026.\n\n| a |\n|---|\n| 0.5 |\n\n"
+        "```python\nx = 0.5, 0.6\n```\n\n# B\n\n    sfao run split --set lr=0.1 --set clip=0.6\n\nends at .7 and .8.\n"
     )
     blocks = [(block.text.splitlines()[0], block.tells_results, block.has_command) for block in read_blocks(page)]
     assert blocks == [
         ("SGD has .65 and SFAO .85.", True, False),
-        ("Version 2.13.0, `lr=0.05, keep=0.6`, in 2026.", False, False),
+        ("Version 2.13.0, `lr=0.05, clip=0.6`, in 2026.", False, False),
         ("| a |", True, False),
-        ("    sfao run split --set lr=0.1 --set keep=0.6", False, True),
+        ("    sfao run split --set lr=0.1 --set clip=0.6", False, True),
         ("ends at .7 and .8.", True, True),
     ]
 

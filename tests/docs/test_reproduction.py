@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from sfao.experiment.errors import FolderError
-from sfao.reproduction.archive import write_lines
-from sfao.reproduction.page import FIGURES, FRONT, make_pages
-from sfao.reproduction.protocol import PRESETS, protocol
+from sfao.lab.experiment.errors import FolderError
+from sfao.lab.reproduction.archive import write_lines
+from sfao.lab.reproduction.page import FIGURES, FRONT, make_pages
+from sfao.lab.reproduction.protocol import PRESETS, protocol
 from tests.command import run_program
-from tests.reproduction.made import record
+from tests.lab.reproduction.made import record
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}
@@ -71,12 +71,6 @@ def test_the_front_page_begins_with_five_sentences_and_leads_to_every_preset(mad
     for preset in PRESETS:
         assert f"](reproduction/{preset}.md)" in front
         assert "](../reproduction.md)" in made.texts[f"reproduction/{preset}.md"]
-
-
-def test_readme_tells_what_the_verdict_tells(made):
-    told = re.findall(r"\d+ of \d+ such rows", (DOCS.parent / "README.md").read_text())
-    assert told
-    assert all(words in made.texts[FRONT] for words in told)
 
 
 def test_the_figures_are_those_of_the_records_and_all_are_shown(made):

@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from tests.command import run
-from tests.data.publishers import digits, write_mnist
+from tests.lab.data.publishers import digits, write_mnist
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = (DOCS / "tutorial.md").read_text()

@@ -42,7 +42,7 @@ def test_it_was_run_in_order_and_shows_a_figure_and_a_table():
     (figure,) = ("".join(data["image/svg+xml"]) for data in shown if "image/svg+xml" in data)
     assert "<svg" in figure
     (table,) = ("".join(data["text/markdown"]) for data in shown if "text/markdown" in data)
-    assert all(f"| {method} " in table for method in ("sgd", "ewc", "sfao"))
+    assert all(f"| {method} " in table for method in ("sgd", "ewc", "sfao", "drift-bound"))
 
 
 def test_it_imports_nothing_but_what_the_laboratory_brings():

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from sfao.data import proofs, root
-from tests.data.fetching.published import publish_mnist
+from sfao.lab.data import proofs, root
 from tests.faults.data_files import SETTLED_SECONDS
 from tests.faults.tally import Attack
+from tests.lab.data.fetching.published import publish_mnist
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from unittest.mock import patch
 
 from typer.main import get_command
 
-from sfao.cli import main
-from sfao.cli.app import app
-from sfao.experiment.record import Record
-from sfao.experiment.worker import Assignment, Failure, Job, do_run
+from sfao.lab.cli import main
+from sfao.lab.cli.app import app
+from sfao.lab.experiment.record import Record
+from sfao.lab.experiment.worker import Assignment, Failure, Job, do_run
 
 #: The exit codes that the command documents; no attack here interrupts.
 DOCUMENTED = (0, 1, 2)
@@ -61,7 +61,7 @@ def call(*arguments: object) -> Ended:
     with (
         patch.object(sys, "argv", ["sfao", *map(str, arguments)]),
         patch.multiple(sys, stdout=out, stderr=error),
-        patch("sfao.cli.app.app", _command()),
+        patch("sfao.lab.cli.app.app", _command()),
     ):
         code = 0
         try:
@@ -77,7 +77,7 @@ def call(*arguments: object) -> Ended:
 @contextmanager
 def runs_in_this_process() -> Iterator[None]:
     """Do the runs of comparisons, sweeps and studies here: a pool of processes takes seconds to start."""
-    with patch("sfao.experiment.pool.run_all", run_here):
+    with patch("sfao.lab.experiment.pool.run_all", run_here):
         yield
 
 

@@ -9,21 +9,19 @@ from typing import Any
 
 import pytest
 
-from sfao.experiment import run as run_module
-from sfao.experiment.config import RunConfig, configure
-from sfao.experiment.execute import execute
-from sfao.experiment.record import Record
-from sfao.methods import METHODS
-from tests.methods.scenarios import set_scenario
+from sfao.lab.experiment import run as run_module
+from sfao.lab.experiment.config import RunConfig, configure
+from sfao.lab.experiment.execute import execute
+from sfao.lab.experiment.record import Record
+from sfao.lab.methods import METHODS
+from tests.lab.methods.scenarios import set_scenario
 
 #: Two tasks of three steps, after each of which a checkpoint is saved.
 TINY = {"epochs": 1, "model.hidden": 6, "tasks": 2, "batch_size": 34, "fraction": 0.05, "lr": 0.05}
 #: Every way to hold a memory that a run may have, by the settings that ask for it.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, set_scenario(name)) for name in METHODS},
-    "sfao, dense directions": ("sfao", {"options.memory": "directions", "options.storage": "dense"}),
-    "sfao, factored directions": ("sfao", {"options.memory": "directions", "options.storage": "factored"}),
-    "sfao, both": ("sfao", {"options.memory": "both"}),
+    "sfao, factored": ("sfao", {"options.storage": "factored"}),
 }
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sfao.data.errors import DataError
-from sfao.data.fetching import extract as extracting
-from sfao.data.fetching.extract import extract
-from sfao.data.formats import restricted_pickle
-from sfao.data.formats.idx import count_labels, read_images, read_labels
-from sfao.data.sets import cifar10, mnist_5k, tiny_imagenet
-from sfao.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.lab.data.errors import DataError
+from sfao.lab.data.fetching import extract as extracting
+from sfao.lab.data.fetching.extract import extract
+from sfao.lab.data.formats import restricted_pickle
+from sfao.lab.data.formats.idx import count_labels, read_images, read_labels
+from sfao.lab.data.sets import cifar10, mnist_5k, tiny_imagenet
+from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
 
 #: Less than any of the bombs would take, several times what the small files of a data set take.
 MOST_MEMORY = 100 << 20

@@ -7,17 +7,17 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.app import app
-from sfao.experiment.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
-from sfao.experiment.config import configure
-from sfao.experiment.curriculum_runs import PAIRS, _read_pairs
-from sfao.experiment.errors import ConfigError, FolderError, Interrupted
-from sfao.experiment.execute import execute
-from sfao.experiment.files import write_json
-from sfao.experiment.record import load_record
-from sfao.experiment.seal import seal
-from sfao.reports.errors import ReportError
-from sfao.reports.runs import load_runs
+from sfao.lab.cli.app import app
+from sfao.lab.experiment.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
+from sfao.lab.experiment.config import configure
+from sfao.lab.experiment.curriculum_runs import PAIRS, _read_pairs
+from sfao.lab.experiment.errors import ConfigError, FolderError, Interrupted
+from sfao.lab.experiment.execute import execute
+from sfao.lab.experiment.files import write_json
+from sfao.lab.experiment.record import load_record
+from sfao.lab.experiment.seal import seal
+from sfao.lab.reports.errors import ReportError
+from sfao.lab.reports.runs import load_runs
 from tests.faults.small_runs import TINY, check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak
 

@@ -8,15 +8,15 @@ import time
 import numpy as np
 import pytest
 
-from sfao.data.dataset import load_dataset
-from sfao.data.errors import DataError
-from sfao.data.fetching.verify import GOOD, accept_dataset, verify_dataset
-from sfao.data.sets.cifar10 import FORMAT as CIFAR10
-from sfao.data.sets.cifar100 import FORMAT as CIFAR100
-from tests.data.fetching.published import small_mnist
-from tests.data.publishers import pictures, write_cifar_binary, write_cifar_python, write_tiny_imagenet
+from sfao.lab.data.dataset import load_dataset
+from sfao.lab.data.errors import DataError
+from sfao.lab.data.fetching.verify import GOOD, accept_dataset, verify_dataset
+from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.lab.data.sets.cifar100 import FORMAT as CIFAR100
 from tests.faults.data_files import SETTLED_SECONDS, list_files, take_contents
 from tests.faults.tally import in_soak
+from tests.lab.data.fetching.published import small_mnist
+from tests.lab.data.publishers import pictures, write_cifar_binary, write_cifar_python, write_tiny_imagenet
 
 pytestmark = pytest.mark.usefixtures("_data_apart")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from sfao.experiment import files
-from sfao.experiment.checkpoint import LATEST, PREVIOUS
-from sfao.experiment.errors import FolderError, FolderLost, Interrupted
-from sfao.experiment.folder import FILES, check_folder
-from sfao.experiment.lock import LOCK
-from sfao.experiment.record import load_record
+from sfao.lab.experiment import files
+from sfao.lab.experiment.checkpoint import LATEST, PREVIOUS
+from sfao.lab.experiment.errors import FolderError, FolderLost, Interrupted
+from sfao.lab.experiment.folder import FILES, check_folder
+from sfao.lab.experiment.lock import LOCK
+from sfao.lab.experiment.record import load_record
 from tests.faults.small_runs import check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from sfao.reports.runs import load_runs
+from sfao.lab.reports.runs import load_runs
 from tests.faults.entry import call, runs_in_this_process
 from tests.faults.hostile import mutate_json, mutate_json_lines, mutate_yaml
 from tests.faults.tally import Attack, in_parts, in_soak, list_part
@@ -42,7 +42,7 @@ Mutate = Callable[[Random, bytes], bytes]
 READERS: dict[str, tuple[Mutate, list[tuple[str, ...]]]] = {
     "run/record.json": (mutate_json, [RUN, (*RUN, "--resume"), (*RUN, "--json")]),
     "run/config.yaml": (mutate_yaml, [RUN, (*RUN, "--resume")]),
-    "compared/sgd-0/record.json": (mutate_json, [COMPARE, (*COMPARE, "--stack")]),
+    "compared/sgd-0/record.json": (mutate_json, [COMPARE]),
     "compared/sfao-0/config.yaml": (mutate_yaml, [COMPARE, (*COMPARE, "--resume")]),
     "swept/sgd-lr=0.1-0/record.json": (mutate_json, [SWEEP]),
     "tuned/study.yaml": (mutate_yaml, [TUNE]),

@@ -9,14 +9,14 @@ import urllib.request
 
 import pytest
 
-from sfao.data.errors import DownloadError
-from sfao.data.fetching import download as module
-from sfao.data.fetching import request
-from sfao.data.fetching.download import download, get_partial_path
-from sfao.data.sets import DATASETS
-from tests.data.fetching.server import serving
+from sfao.lab.data.errors import DownloadError
+from sfao.lab.data.fetching import download as module
+from sfao.lab.data.fetching import request
+from sfao.lab.data.fetching.download import download, get_partial_path
+from sfao.lab.data.sets import DATASETS
 from tests.faults.hostile_server import being_hostile, list_behaviours
 from tests.faults.tally import in_soak
+from tests.lab.data.fetching.server import serving
 
 CONTENT = os.urandom(100_000)
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"

@@ -10,15 +10,14 @@ import time
 
 import pytest
 
-from sfao.cli.run import stop_signals
-from sfao.experiment import pool
-from sfao.experiment import run as run_module
-from sfao.experiment.checkpoint import load_checkpoint
-from sfao.experiment.errors import Interrupted
-from sfao.experiment.pool import run_all
-from sfao.experiment.progress import Update
-from sfao.experiment.stacked.runner import run_stacked
-from sfao.experiment.worker import Job
+from sfao.lab.cli.run import stop_signals
+from sfao.lab.experiment import pool
+from sfao.lab.experiment import run as run_module
+from sfao.lab.experiment.checkpoint import load_checkpoint
+from sfao.lab.experiment.errors import Interrupted
+from sfao.lab.experiment.pool import run_all
+from sfao.lab.experiment.progress import Update
+from sfao.lab.experiment.worker import Job
 from tests.faults.small_runs import check_same, do_run, make_config, save_after_every_step
 
 
@@ -50,27 +49,6 @@ def test_what_nohup_ignores_stays_ignored():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_stacked_runs_save_on_a_closed_terminal(tmp_path, attack):
-    tried = attack("stacked runs", "SIGHUP in the middle of a task")
-    sent = []
-    jobs = [Job(make_config(seed=seed, epochs=400), tmp_path / str(seed)) for seed in (0, 1)]
-
-    def send(job, event):
-        if isinstance(event, Update) and not sent:
-            sent.append(event)
-            os.kill(os.getpid(), signal.SIGHUP)
-
-    def trial():
-        with stop_signals() as stopping, pytest.raises(Interrupted) as caught:
-            run_stacked(jobs, watch=send, stopping=stopping)
-        assert caught.value.unsaved == {}
-        steps = {load_checkpoint(job.folder).state["position"]["steps"] for job in jobs}
-        assert len(steps) == 1
-        assert steps.pop() > 0
-
-    tried.try_it("two runs", trial)
 
 
 def test_a_state_of_any_size_is_saved(tmp_path, attack, monkeypatch):
@@ -118,14 +96,13 @@ def test_a_pool_tells_which_runs_had_no_time_to_save_and_saves_when_its_watcher_
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("more", [[], ["--stack"]], ids=["pool", "stacked"])
-def test_runs_in_a_terminal_that_is_closed_are_saved(tmp_path, attack, more):
+def test_runs_in_a_terminal_that_is_closed_are_saved(tmp_path, attack):
     """A real terminal, with all that a closed one brings: SIGHUP to every process, and output that fails."""
     tried = attack("comparison", "its terminal is closed")
     ours, theirs = os.openpty()
-    command = ["compare", "split-mnist-5k", "--methods", "sgd", "--seeds", "2", "--set", "epochs=3000", *more]
+    command = ["compare", "split-mnist-5k", "--methods", "sgd", "--seeds", "2", "--set", "epochs=3000"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from sfao.cli.main import main; main()", *command, "--out", str(tmp_path / "out")],
+        [sys.executable, "-c", "from sfao.lab.cli.main import main; main()", *command, "--out", str(tmp_path / "out")],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sfao.data import cache
-from sfao.data.dataset import load_dataset
-from sfao.data.errors import DataError, MissingData, UnreadableData
-from sfao.data.sets import DATASETS
-from sfao.data.sets.cifar10 import FORMAT as CIFAR10
-from tests.data.publishers import pictures, write_cifar_binary
+from sfao.lab.data import cache
+from sfao.lab.data.dataset import load_dataset
+from sfao.lab.data.errors import DataError, MissingData, UnreadableData
+from sfao.lab.data.sets import DATASETS
+from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
 from tests.faults.data_files import take_data
+from tests.lab.data.publishers import pictures, write_cifar_binary
 
 pytestmark = pytest.mark.usefixtures("_data_apart")
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 import sfao
-from sfao.cli import main
+from sfao.lab.cli import main
 
-COMMAND = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]
 BARE = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
 HELP_SECONDS, TRIES = 0.3, 4
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sfao.experiment.checkpoint import load_checkpoint
+from sfao.lab.experiment.checkpoint import load_checkpoint
 from tests.command import Command
 
 SETTINGS = ["--set", "epochs=4", "--set", "joint:epochs=1", "--methods", "sgd,joint", "--seeds", "2"]
@@ -177,7 +177,7 @@ def test_killed_then_interrupted_then_resumed_it_ends_as_if_nothing_had_happened
     ],
 )
 def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(arguments, message, tmp_path, monkeypatch):
-    from sfao.cli.app import app
+    from sfao.lab.cli.app import app
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -192,8 +192,8 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(arguments, messag
 @pytest.fixture
 def small_demo(tmp_path, monkeypatch):
     """A demo of two methods on a slice of the data, and the pages that it would open."""
-    from sfao.cli import demo
-    from sfao.cli.app import app
+    from sfao.lab.cli import demo
+    from sfao.lab.cli.app import app
 
     opened = []
     monkeypatch.setattr(demo, "list_methods", lambda: ("sgd", "gem"))
@@ -227,8 +227,8 @@ def test_the_demo_ends_in_the_finding_the_table_and_the_report_and_skips_what_is
 
 
 def test_the_demo_compares_all_methods_that_store_no_data_and_two_bounds():
-    from sfao.cli.demo import list_methods
-    from sfao.methods import METHODS
+    from sfao.lab.cli.demo import list_methods
+    from sfao.lab.methods import METHODS
 
     left_out = set(METHODS) - set(list_methods())
     assert {"gem", "joint"} <= set(list_methods())
@@ -250,6 +250,6 @@ def test_the_demo_compares_all_methods_that_store_no_data_and_two_bounds():
     ],
 )
 def test_a_page_is_opened_where_somebody_sees_it(environment, platform, is_terminal, expected):
-    from sfao.cli.browser import has_screen
+    from sfao.lab.cli.browser import has_screen
 
     assert has_screen(environment, platform, is_terminal) == expected

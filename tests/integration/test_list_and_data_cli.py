@@ -6,12 +6,12 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.app import app
-from sfao.data.sets.cifar10 import FORMAT as CIFAR10
-from sfao.methods import METHODS
-from sfao.models import MODELS
-from sfao.streams.suite import BENCHMARKS
-from tests.data.publishers import pictures, write_cifar_binary
+from sfao.lab.cli.app import app
+from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.lab.methods import METHODS
+from sfao.lab.models import MODELS
+from sfao.lab.streams.suite import BENCHMARKS
+from tests.lab.data.publishers import pictures, write_cifar_binary
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_data_list_shows_what_is_there_of_a_set_and_needs_no_torch(tmp_path):
     (tmp_path / "cifar-100-binary").mkdir()
     for name in ("train.bin", "test.bin"):
         (tmp_path / "cifar-100-binary" / name).write_bytes(b"no records")
-    code = "import sys; sys.argv = ['sfao', 'data', 'list', '--data-root', {!r}]\nfrom sfao.cli.main import main\n"
+    code = "import sys; sys.argv = ['sfao', 'data', 'list', '--data-root', {!r}]\nfrom sfao.lab.cli.main import main\n"
     code = code.format(str(tmp_path)) + "try: main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     *lines, heavy = done.stdout.splitlines()
@@ -90,8 +90,8 @@ def test_data_get_of_what_is_embedded_has_nothing_to_fetch(sfao):
 
 
 def test_data_get_tells_why_it_could_not(sfao, monkeypatch):
-    from sfao.data.errors import DownloadError
-    from sfao.data.fetching import get
+    from sfao.lab.data.errors import DownloadError
+    from sfao.lab.data.fetching import get
 
     def unreachable(name, publication, root, *, progress):
         progress("train-images", 10, None)
@@ -106,7 +106,8 @@ def test_data_get_tells_why_it_could_not(sfao, monkeypatch):
 
 
 HEAVY = (
-    "import sys; sys.argv = ['sfao', '--help']\nfrom sfao.cli.main import main\ntry: main()\nexcept SystemExit: pass\n"
+    "import sys; sys.argv = ['sfao', '--help']\n"
+    "from sfao.lab.cli.main import main\ntry: main()\nexcept SystemExit: pass\n"
 )
 
 

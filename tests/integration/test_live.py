@@ -3,11 +3,11 @@
 from io import StringIO
 from pathlib import Path
 
-from sfao.cli.live import Line, _Screen
-from sfao.experiment.config import configure
-from sfao.experiment.pool import Lost
-from sfao.experiment.worker import Begun, Failure, Job
-from sfao.outside_text.screen import Screen
+from sfao.lab.cli.live import Line, _Screen
+from sfao.lab.experiment.config import configure
+from sfao.lab.experiment.pool import Lost
+from sfao.lab.experiment.worker import Begun, Failure, Job
+from sfao.lab.outside_text.screen import Screen
 
 
 def lines(*places, seeds):

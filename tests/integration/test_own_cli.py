@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.app import app
+from sfao.lab.cli.app import app
 from tests.command import run
 
 ROOT = Path(__file__).parents[2]
@@ -71,10 +71,6 @@ def test_records_keep_the_names_and_are_found_again_elsewhere(folder):
         (["run", "mine:tasks", "--method", "mine:Slower", "--set", "options.factr=1"], "did you mean 'factor'"),
         (["run", "mine:tasks", "--set", "tasks=4"], "`tasks` must be from 1 to the 3 that there are, got 4"),
         (["tune", "mine:tasks", "--method", "mine:Slower"], "it has no options to choose"),
-        (["estimate", "mine:network"], "`input` must be given for mine:network, such as 3x32x32 or 784"),
-        (["estimate", "mine:tasks", "--input", "20"], "`model` 'mine:tasks' must make a torch.nn.Module, got list"),
-        (["estimate"], "`model` must be named once, by MODEL or by --model, got none"),
-        (["estimate", "mlp", "--model", "cnn"], "by MODEL or by --model, got 'mlp' and 'cnn'"),
     ],
 )
 def test_what_is_wrong_is_one_line_before_anything_is_written(folder, tmp_path, monkeypatch, arguments, said):

@@ -27,7 +27,15 @@ def test_importing_sfao_needs_torch_and_nothing_else():
 def test_the_public_names():
     import sfao
 
-    assert set(sfao.__all__) == {"SFAO", "Decision", "Gate", "NonFiniteGradient", "__version__", "layer_groups"}
+    assert set(sfao.__all__) == {
+        "SFAO",
+        "Decision",
+        "DriftBound",
+        "Gate",
+        "NonFiniteGradient",
+        "__version__",
+        "layer_groups",
+    }
 
 
 def test_the_version_is_the_installed_one_and_needs_no_installation():
@@ -47,10 +55,11 @@ def test_the_demo_ends_in_its_table(tmp_path):
     done = run_program(tmp_path / "short.py", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows = {cells[1].strip(): [float(c) for c in cells[2:-1]] for cells in _cells(done.stdout)}
-    assert set(rows) == {"SGD", "SFAO", "SFAO, factored"}
+    assert set(rows) == {"SGD", "SFAO", "SFAO, factored", "DriftBound"}
     forgotten = {name: numbers[2] for name, numbers in rows.items()}
     assert forgotten["SFAO"] < forgotten["SGD"] / 2
     assert forgotten["SFAO, factored"] < forgotten["SGD"] / 2
+    assert forgotten["DriftBound"] < forgotten["SGD"] / 2
 
 
 def _cells(output: str) -> list[list[str]]:

@@ -8,8 +8,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.app import app
-from tests.reports.real_runs import share_comparison
+from sfao.lab.cli.app import app
+from tests.lab.reports.real_runs import share_comparison
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
 
 
 def test_a_figure_that_cannot_be_made_leaves_no_half_report(compared, tmp_path, monkeypatch):
-    from sfao.reports import figures
+    from sfao.lab.reports import figures
 
     def full(drawing):
         raise OSError(28, "No space left on device", str(tmp_path / "x.pdf"))
@@ -153,7 +153,7 @@ def test_a_figure_that_cannot_be_made_leaves_no_half_report(compared, tmp_path, 
 def test_it_is_offered_and_the_help_is_quick():
     """No figure library is loaded to say what there is."""
     code = (
-        "import sys; from typer.testing import CliRunner; from sfao.cli.app import app; "
+        "import sys; from typer.testing import CliRunner; from sfao.lab.cli.app import app; "
         "print(CliRunner().invoke(app, ['--help']).stdout); "
         "print([name for name in ('torch', 'matplotlib', 'numpy', 'jinja2') if name in sys.modules])"
     )

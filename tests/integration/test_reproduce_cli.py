@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sfao.data.root import VARIABLE
+from sfao.lab.data.root import VARIABLE
 from tests.command import run
-from tests.data.publishers import digits, write_mnist
+from tests.lab.data.publishers import digits, write_mnist
 
 
 def reproduce(*arguments):
@@ -20,7 +20,7 @@ def reproduce(*arguments):
 
 
 def invoke(*arguments, **how):
-    from sfao.cli.app import app
+    from sfao.lab.cli.app import app
 
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)], **how)
 
@@ -228,18 +228,18 @@ def test_a_quick_look_at_table_1_on_real_digits(tmp_path):
     ("device", "model", "workers"), [("cpu", "mlp", None), ("cuda", "mlp", 4), ("cuda", "wrn-28-10", 1)]
 )
 def test_how_many_runs_share_a_machine_unless_it_is_said(device, model, workers):
-    from sfao.cli.reproduce import _count_workers
-    from sfao.experiment.config import configure
-    from sfao.experiment.worker import Job
+    from sfao.lab.cli.reproduce import _count_workers
+    from sfao.lab.experiment.config import configure
+    from sfao.lab.experiment.worker import Job
 
     config = configure("split-mnist", "sgd", settings={"device": device, "model.name": model})
     assert _count_workers(Job(config, Path("x"))) == workers
 
 
 def test_all_places_share_one_pool_but_for_models_that_have_a_gpu_for_themselves():
-    from sfao.cli.reproduce import _assign_workers
-    from sfao.experiment.config import configure
-    from sfao.experiment.worker import Job
+    from sfao.lab.cli.reproduce import _assign_workers
+    from sfao.lab.experiment.config import configure
+    from sfao.lab.experiment.worker import Job
 
     def jobs(device):
         chosen = {"digits": "mlp", "photographs": "wrn-28-10", "letters": "mlp"}

@@ -14,7 +14,7 @@ from tests.command import Command
 from tests.command import run as sfao
 from tests.records import read_values
 
-SFAO = [sys.executable, "-c", "from sfao.cli.main import main; main()"]
+SFAO = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]
 LONG = ["--set", "epochs=3", "--set", "tasks=2", "--threads", "1", "--checkpoint-seconds", "0.05"]
 
 
@@ -123,7 +123,7 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
 
 
 def test_telemetry_that_cannot_be_written_is_named(tmp_path):
-    from sfao.experiment.telemetry import Telemetry
+    from sfao.lab.experiment.telemetry import Telemetry
 
     telemetry = Telemetry(tmp_path)
     telemetry.cut(0)
@@ -173,6 +173,6 @@ def test_the_help_tells_the_defaults(tmp_path, command, defaults):
 def test_help_is_quick(tmp_path):
     start = time.perf_counter()
     assert subprocess.run([*SFAO, "--help"], capture_output=True, cwd=tmp_path, check=False).returncode == 0
-    imports = [sys.executable, "-c", "import sys; import sfao.cli.main; print('torch' in sys.modules)"]
+    imports = [sys.executable, "-c", "import sys; import sfao.lab.cli.main; print('torch' in sys.modules)"]
     assert subprocess.run(imports, capture_output=True, text=True, check=True).stdout.strip() == "False"
     assert time.perf_counter() - start < 5

@@ -10,7 +10,7 @@ from http.client import HTTPConnection
 import pytest
 from typer.testing import CliRunner
 
-from sfao.cli.app import app
+from sfao.lab.cli.app import app
 from tests.command import Command
 from tests.faults.tiny import NAME
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from sfao.cli.app import app
+from sfao.lab.cli.app import app
 
 SMALL = [f"--set={setting}" for setting in ("fraction=0.1", "epochs=1", "tasks=2", "model.hidden=8")]
 GRID = ["split-mnist-5k", "--method", "ewc", *SMALL, "--set", "options.strength=10,1e6", "--seeds", "2"]

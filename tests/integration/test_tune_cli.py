@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from sfao.cli.app import app
+from sfao.lab.cli.app import app
 from tests.integration.test_compare_cli import children, compare, finish, start, wait_for
 
 SMALL = [f"--set={setting}" for setting in ("fraction=0.5", "epochs=3", "tasks=2")]

@@ -61,6 +61,8 @@ def test_a_library_that_is_there_but_broken_or_old_is_not_called_absent(error):
 
 def test_no_library_is_imported_with_the_package():
     names = ", ".join(repr(name) for name in LIBRARIES.values())
-    code = f"import sys, sfao, sfao.integrations.gates; sfao.SFAO; print([n for n in ({names},) if n in sys.modules])"
+    code = (
+        f"import sys, sfao, sfao.integrations.attached; sfao.SFAO; print([n for n in ({names},) if n in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import sfao
-from sfao.cli.main import LAB
+from sfao.lab.cli.main import LAB
 from tests.packaging.conftest import ROOT, build
 from tests.packaging.environments import needed
 

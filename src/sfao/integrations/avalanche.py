@@ -1,14 +1,15 @@
-"""Avalanche: a plugin that gates a strategy's optimizer and remembers every experience."""
+"""Avalanche: plugins that attach a Gate or a DriftBound to a strategy's optimizer and consolidate every experience."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from sfao.batches import Objective
 from sfao.checks import explain_missing
-from sfao.integrations.gates import check_one_source, place_gate, remember_task
-from sfao.optim._consolidation.objectives import Objective
-from sfao.optim.gate import Gate
+from sfao.drift_bound import DriftBound
+from sfao.gate import Gate
+from sfao.integrations.attached import Attached, attach, check_arguments, consolidate_task
 
 try:
     from avalanche.core import SupervisedPlugin
@@ -17,44 +18,50 @@ except ImportError as error:
     raise explain_missing(error, "avalanche", "sfao.integrations.avalanche", "avalanche") from None
 
 
-class SFAOPlugin(SupervisedPlugin):
-    """Puts a gate in front of the optimizer of a strategy, and remembers each experience after it was trained::
-
-        strategy = Naive(model=model, optimizer=SGD(model.parameters(), lr=0.1), plugins=[SFAOPlugin()], ...)
+class GatePlugin(SupervisedPlugin):
+    """Attaches a :class:`sfao.Gate` to the optimizer of a strategy, and consolidates each experience after training.
 
     Heads that grow (`IncrementalClassifier`, `MultiHeadClassifier`) are followed before every experience, and models
     that take task labels get them.
 
     Args:
-        gate: a gate to go on with; by default one over all parameters is made at the first experience.
-        limit: how many examples or gradients to take at most.
-        options: of the gate that is made, see :class:`sfao.Gate`.
+        attached: a gate to continue with; by default one over all parameters is made at the first experience.
+        limit: how many gradients to store at most.
+        options: of the gate that is made.
+
+    Example::
+
+        >>> strategy = Naive(model=model, optimizer=SGD(model.parameters(), lr=0.1), plugins=[GatePlugin()], ...)
     """
 
-    def __init__(self, gate: Gate | None = None, *, limit: int | None = None, **options: Any) -> None:
+    kind: ClassVar[type[Attached]] = Gate
+
+    def __init__(self, attached: Attached | None = None, *, limit: int | None = None, **options: Any) -> None:
         super().__init__()
-        check_one_source(gate, options)
-        self.gate = gate
+        check_arguments(self.kind, attached, options, limit)
+        self.attached: Any = attached
         self._limit = limit
         self._options = options
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
-        """Let the gate follow the model, which Avalanche has just adapted to the experience."""
-        self.gate = place_gate(self.gate, strategy.optimizer, strategy.model, self._options)
+        """Follow the model, which Avalanche has just adapted to the experience."""
+        self.attached = attach(self.kind, self.attached, strategy.optimizer, strategy.model, self._options)
 
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
-        """Remember the experience; of one that comes in parts, the whole after the last."""
+        """Consolidate the experience; of one that comes in parts, the whole after the last."""
         experience = strategy.experience
         if not getattr(experience, "is_last_subexp", True):
             return
         whole = getattr(experience, "origin_experience", experience)
-        loader = make_loader(whole.dataset, strategy.train_mb_size)
-        remember_task(strategy.optimizer, strategy.model, loader, make_objective(strategy), self._limit)
+        collate = getattr(whole.dataset, "collate_fn", None)
+        loader = DataLoader(whole.dataset, batch_size=strategy.train_mb_size, collate_fn=collate)
+        consolidate_task(strategy.optimizer, strategy.model, loader, make_objective(strategy), self._limit)
 
 
-def make_loader(dataset: Any, batch_size: int) -> DataLoader[Any]:
-    """Return the examples of an experience in their order, as (inputs, ..., targets, task labels)."""
-    return DataLoader(dataset, batch_size=batch_size, collate_fn=getattr(dataset, "collate_fn", None))
+class DriftBoundPlugin(GatePlugin):
+    """The same with a :class:`sfao.DriftBound` and its options."""
+
+    kind = DriftBound
 
 
 def make_objective(strategy: Any) -> Objective:
@@ -65,6 +72,3 @@ def make_objective(strategy: Any) -> Objective:
         return loss
 
     return measure_loss
-
-
-__all__ = ["SFAOPlugin"]

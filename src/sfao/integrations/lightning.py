@@ -1,17 +1,18 @@
-"""Lightning: a callback that gates every `fit`, remembers its task, and goes on with the next."""
+"""Lightning: callbacks that attach a Gate or a DriftBound to every `fit`, and consolidate its task."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from sfao.attachment import STATE_KEY, TASKS_KEY
+from sfao.batches import Objective
 from sfao.checks import explain_missing
-from sfao.integrations.gates import check_one_source, place_gate, remember_task
-from sfao.optim._attachment import STATE_KEY
-from sfao.optim._consolidation.objectives import Objective
-from sfao.optim.gate import Gate
+from sfao.drift_bound import DriftBound
+from sfao.gate import Gate
+from sfao.integrations.attached import Attached, attach, check_arguments, consolidate_task
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -21,37 +22,39 @@ except ImportError as error:
 
 
 class GateCallback(Callback):
-    """Gates the optimizer of every `fit` of a LightningModule, and remembers the task at its end.
+    """Attaches a :class:`sfao.Gate` to the optimizer of every `fit`, and consolidates the task at its end.
 
-    One callback goes through all tasks, each with a `fit` of its own, whatever Trainer and strategy that has::
-
-        callback = GateCallback()
-        for task in tasks:
-            Trainer(max_epochs=1, callbacks=[callback]).fit(model, task)
-
-    `configure_optimizers` may return any optimizer, or :class:`sfao.SFAO`. Checkpoints have the memory, and
-    `fit(ckpt_path=...)` goes on with it.
+    Use one callback for all tasks, each with a `fit` of its own. `configure_optimizers` may return any optimizer, or
+    :class:`sfao.SFAO`. Checkpoints hold the memory, and `fit(ckpt_path=...)` continues with it.
 
     Args:
-        gate: a gate to go on with; by default one over all that the optimizer optimizes is made at the first `fit`.
-        objective: called as ``objective(module, batch)``, see :meth:`sfao.Gate.consolidate`; by default the loss that
-            `training_step` returns, whose logging is muted meanwhile.
-        consolidate: remember the task at the end of a `fit`; otherwise call `callback.gate.consolidate` yourself.
-        limit: how many examples or gradients to take at most.
-        options: of the gate that is made, see :class:`sfao.Gate`.
+        attached: a gate to continue with; by default one over all optimized parameters is made at the first `fit`.
+        objective: called as ``objective(module, batch)``; by default the loss that `training_step` returns, with its
+            logging muted.
+        consolidate: consolidate at the end of a `fit`; otherwise call `callback.attached.consolidate` yourself.
+        limit: how many gradients to store at most.
+        options: of the gate that is made.
+
+    Example::
+
+        >>> callback = GateCallback()
+        >>> for task in tasks:
+        ...     Trainer(max_epochs=1, callbacks=[callback]).fit(model, task)
     """
+
+    kind: ClassVar[type[Attached]] = Gate
 
     def __init__(
         self,
-        gate: Gate | None = None,
+        attached: Attached | None = None,
         *,
         objective: Objective | None = None,
         consolidate: bool = True,
         limit: int | None = None,
         **options: Any,
     ) -> None:
-        check_one_source(gate, options)
-        self.gate = gate
+        check_arguments(self.kind, attached, options, limit)
+        self.attached: Any = attached
         self._objective = objective or measure_training_loss
         self._consolidate = consolidate
         self._limit = limit
@@ -59,7 +62,7 @@ class GateCallback(Callback):
         self._loaded: dict[str, Any] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put the gate in front of the optimizer, before a checkpoint is read into it."""
+        """Attach before a checkpoint is loaded."""
         optimizer = find_optimizer(trainer)
         if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
             raise ValueError(
@@ -67,50 +70,58 @@ class GateCallback(Callback):
                 'the memory would end with them; strategy="ddp" keeps it'
             )
         if self._consolidate and self._objective is measure_training_loss and not pl_module.automatic_optimization:
-            raise ValueError(
-                "`objective` must be given for a module that optimizes manually, whose training_step moves it; "
-                "GateCallback(objective=...) or consolidate=False"
-            )
+            raise ValueError("`objective` must be given for a module that optimizes manually, or consolidate=False")
         if self._loaded is None:
-            self.gate = place_gate(self.gate, optimizer, pl_module, self._options)
-        elif self.gate is not None:
-            self.gate.detach()
+            self.attached = attach(self.kind, self.attached, optimizer, pl_module, self._options)
+        elif self.attached is not None:
+            self.attached.detach()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the gate go on from a checkpoint whose optimizers, read by now, do not have its state."""
+        """Continue from a checkpoint whose optimizers, loaded by now, don't hold the memory."""
         if self._loaded is not None:
-            self.gate = place_gate(self.gate, find_optimizer(trainer), pl_module, self._options)
-            self.gate.load_state_dict(self._loaded)
+            optimizer = find_optimizer(trainer)
+            for group in optimizer.param_groups:
+                group.pop(TASKS_KEY, None)  # the memory isn't lost: it follows
+            self.attached = attach(self.kind, self.attached, optimizer, pl_module, self._options)
+            self.attached.load_state_dict(self._loaded)
             self._loaded = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Remember the task that has been trained."""
-        if self._consolidate and self.gate is not None and not trainer.fast_dev_run:
-            remember_task(find_optimizer(trainer), pl_module, trainer.train_dataloader, self._objective, self._limit)
+        """Consolidate the task."""
+        if self._consolidate and self.attached is not None and not trainer.fast_dev_run:
+            optimizer, batches = find_optimizer(trainer), trainer.train_dataloader
+            consolidate_task(optimizer, pl_module, batches, self._objective, self._limit)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the gate beside the optimizers, unless their own states have it: some strategies save no more of them
-        than they know."""
+        """Save the memory, unless it is in the state of the optimizer: some strategies drop it there."""
         states = checkpoint.get("optimizer_states", [])
-        if self.gate is not None and not any(is_state_with_gate(state) for state in states):
-            checkpoint[STATE_KEY] = self.gate.state_dict()
+        if self.attached is not None and not any(STATE_KEY in state for state in states):
+            checkpoint[STATE_KEY] = self.attached.state_dict()
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keep the state of the gate until there is one to load it."""
+        """Keep the memory until training starts."""
         self._loaded = checkpoint.get(STATE_KEY)
+
+
+class DriftBoundCallback(GateCallback):
+    """The same with a :class:`sfao.DriftBound` and its options. Weights are projected before evaluation."""
+
+    kind = DriftBound
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Project: `validation_step` may call parts of the module, which the bound doesn't see."""
+        if self.attached is not None:
+            self.attached.apply()
+
+    on_test_start = on_predict_start = on_validation_start
 
 
 def find_optimizer(trainer: Trainer) -> Optimizer:
     """Return the one optimizer of a trainer."""
     if len(trainer.optimizers) != 1:
-        raise ValueError(f"GateCallback needs a module with one optimizer, got {len(trainer.optimizers)}")
+        raise ValueError(f"the callback needs a module with one optimizer, got {len(trainer.optimizers)}")
     optimizer: Optimizer = trainer.optimizers[0]
     return optimizer
-
-
-def is_state_with_gate(state: Mapping[str, Any]) -> bool:
-    """Tell whether the saved state of an optimizer has that of its gate."""
-    return STATE_KEY in state or "gate" in state
 
 
 def measure_training_loss(module: LightningModule, batch: Any) -> Tensor:
@@ -126,14 +137,9 @@ def measure_training_loss(module: LightningModule, batch: Any) -> Tensor:
 @contextmanager
 def mute_logging(module: LightningModule) -> Iterator[None]:
     """Let `self.log` do nothing: outside of the training loop Lightning refuses it."""
-    names = ("log", "log_dict")
-    for name in names:
+    for name in ("log", "log_dict"):
         object.__setattr__(module, name, lambda *args, **kwargs: None)
     try:
         yield
     finally:
-        for name in names:
-            object.__delattr__(module, name)
-
-
-__all__ = ["GateCallback"]
+        del module.log, module.log_dict

@@ -1,15 +1,15 @@
-"""transformers: an optimizer with a gate for its Trainer, and a callback that remembers what has been trained."""
+"""transformers: an optimizer with a Gate or DriftBound for its Trainer, and a callback that consolidates."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
+from sfao.batches import Objective, read_model_loss
 from sfao.checks import explain_missing
-from sfao.integrations.gates import check_one_source, find_gate, place_gate, remember_task
-from sfao.optim._consolidation.objectives import Objective
-from sfao.optim.gate import Gate
+from sfao.drift_bound import DriftBound
+from sfao.gate import Gate
+from sfao.integrations.attached import Attached, attach, check_arguments, consolidate_task, find_attached
 
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -20,65 +20,64 @@ except ImportError as error:
 def create_gated_optimizer(
     model: nn.Module, args: TrainingArguments, gate: Gate | None = None, **options: Any
 ) -> Optimizer:
-    """Return the optimizer that `args` ask for, as the Trainer makes it, with a gate in front.
-
-    The Trainer reads a checkpoint into its optimizer before it calls any callback, so the gate has to be there
-    from the start::
-
-        optimizer = create_gated_optimizer(model, args)
-        Trainer(model, args, optimizers=(optimizer, None), callbacks=[GateCallback()], ...).train()
+    """Return the optimizer that the Trainer makes, with a :class:`sfao.Gate` attached before it loads a checkpoint.
 
     Args:
-        gate: the gate of the tasks before, which leaves their optimizer; by default a new one over all that is trained.
-        options: of the gate that is made, see :class:`sfao.Gate`.
+        model: the model.
+        args: of the Trainer.
+        gate: the gate of the tasks before; by default a new one over all trained parameters.
+        options: of the gate that is made.
+
+    Example::
+
+        >>> optimizer = create_gated_optimizer(model, args)
+        >>> Trainer(model, args, optimizers=(optimizer, None), callbacks=[ConsolidateCallback()], ...).train()
     """
-    check_one_source(gate, options)
+    return _create(Gate, model, args, gate, options)
+
+
+def create_bounded_optimizer(
+    model: nn.Module, args: TrainingArguments, bound: DriftBound | None = None, **options: Any
+) -> Optimizer:
+    """Return the optimizer that the Trainer makes, with a :class:`sfao.DriftBound`: see `create_gated_optimizer`."""
+    return _create(DriftBound, model, args, bound, options)
+
+
+def _create(
+    kind: type[Attached], model: nn.Module, args: TrainingArguments, attached: object, options: dict[str, Any]
+) -> Optimizer:
+    check_arguments(kind, attached, options, None)
     optimizer: Optimizer = Trainer(model=model, args=args).create_optimizer()
-    place_gate(gate, optimizer, model, options)
+    attach(kind, attached, optimizer, model, options)
     return optimizer
 
 
-class GateCallback(TrainerCallback):
-    """Remembers a task at the end of its training, by the gate in front of the Trainer's optimizer.
+class ConsolidateCallback(TrainerCallback):
+    """Consolidates a task at the end of its training, with the gate or bound of the Trainer's optimizer.
 
     Args:
-        objective: called as ``objective(model, batch)``, see :meth:`sfao.Gate.consolidate`; by default the loss that
-            the model returns.
-        limit: how many examples or gradients to take at most.
+        objective: called as ``objective(model, batch)``; by default the loss that the model returns.
+        limit: how many gradients a gate stores at most.
     """
 
     def __init__(self, *, objective: Objective | None = None, limit: int | None = None) -> None:
-        self.gate: Gate | None = None
-        self._objective = objective or measure_model_loss
+        self.attached: Any = None
+        self._objective: Objective = objective or read_model_loss
         self._limit = limit
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Find the gate; refuse to train without one."""
-        self.gate = find_gate(given["optimizer"])
-        if self.gate is None:
+        """Find the gate or bound; refuse to train without one."""
+        self.attached = find_attached(given["optimizer"])
+        if self.attached is None:
             raise ValueError(
-                "GateCallback needs an optimizer with a gate in front, got one without; "
+                "ConsolidateCallback needs an optimizer with a Gate or DriftBound, got one without; "
                 "Trainer(optimizers=(create_gated_optimizer(model, args), None), ...) gives it one"
             )
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        """Remember the task that has been trained."""
-        if self.gate is not None:
+        """Consolidate the task that has been trained."""
+        if self.attached is not None:
             batches = given["train_dataloader"]
-            remember_task(given["optimizer"], given["model"], batches, self._objective, self._limit)
-
-
-def measure_model_loss(model: nn.Module, batch: Any) -> Tensor:
-    """Return the loss that a model of transformers gives for a batch with labels."""
-    if not isinstance(batch, Mapping):
-        raise ValueError(f"a batch must be a mapping of the model's arguments, got {type(batch).__name__}")
-    loss = model(**batch).loss
-    if loss is None:
-        raise ValueError(f"a batch must have labels for the model to return a loss, got {', '.join(batch)}")
-    measured: Tensor = loss
-    return measured
-
-
-__all__ = ["GateCallback", "create_gated_optimizer"]
+            consolidate_task(given["optimizer"], given["model"], batches, self._objective, self._limit)

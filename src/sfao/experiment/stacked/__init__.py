@@ -1,1 +1,0 @@
-"""Runs that make their steps together, as one stack."""

@@ -1,0 +1,157 @@
+"""sfao data: list, get and verify data sets."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.lab.cli.terminal import FAILED, console, error_console, fail, say_json, spoken_errors, table
+
+if TYPE_CHECKING:
+    from sfao.lab.data.fetching.progress import Progress
+    from sfao.lab.data.file_check import FileResult
+
+data = typer.Typer(help="The data of the benchmarks: list, get, verify.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Which dataset; see `sfao data list`.")]
+Root = Annotated[
+    Path | None, typer.Option("--data-root", help="Where the data lie.", show_default="$SFAO_DATA or the cache")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")]
+
+
+@data.command("list")
+def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = False) -> None:
+    """All datasets, and where they lie on this machine."""
+    with spoken_errors(debug), show_counting():
+        from sfao.lab.data.fetching.listing import list_datasets
+
+        found = [asdict(entry) for entry in list_datasets(data_root)]
+    if as_json:
+        say_json([{**entry, "where": entry["where"] and str(entry["where"])} for entry in found])
+        return
+    rows = table("name", "train", "test", "classes", "download", "where")
+    for entry in found:
+        download = f"{entry['download'] / 1e6:.0f} MB" if entry["download"] else "embedded"
+        counts = (_format_count(entry[name], entry[f"{name}_here"]) for name in ("train", "test"))
+        style = None if entry["where"] else "dim"
+        rows.add_row(entry["name"], *counts, f"{entry['classes']:,}", download, _format_place(entry), style=style)
+    console().print(rows)
+
+
+def _format_count(published: int, here: int | None) -> str:
+    return f"{published:,}" if here is None or here == published else f"{here:,} of {published:,}"
+
+
+def _format_place(entry: dict[str, Any]) -> str:
+    if entry["where"] is None:
+        return f"not here: sfao data get {entry['name']}"
+    if entry["unreadable"]:
+        return f"{entry['where']} (could not be read: {entry['unreadable']})"
+    return f"{entry['where']}{' (damaged: sfao data verify)' * (entry['train_here'] is None)}"
+
+
+@contextmanager
+def show_counting() -> Iterator[None]:
+    """Show a sign of life on a terminal: images in pickles take a second to count."""
+    screen = error_console()
+    with screen.status("counting images") if screen.is_terminal else nullcontext():
+        yield
+
+
+@data.command()
+def get(
+    name: Name, data_root: Root = None, quiet: Quiet = False, as_json: AsJson = False, debug: Debug = False
+) -> None:
+    """Fetch a dataset from its mirrors and check it; what is there already is left alone."""
+    with spoken_errors(debug), show_bars(shown=not (quiet or as_json)) as progress:
+        from sfao.lab.data.fetching.get import get_dataset
+
+        _check_name(name)
+        results = get_dataset(name, data_root, progress=progress)
+    _print_results(results, quiet, as_json)
+
+
+@data.command()
+def verify(
+    name: Annotated[str | None, typer.Argument(help="Which dataset.", show_default="all that are here")] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Take the files as they are: a subset, or data of your own.")
+    ] = False,
+    data_root: Root = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Check files against what was published, and the cache; exit code 1 when one is missing, partial or differs."""
+    with spoken_errors(debug):
+        from sfao.lab.data.fetching.listing import list_datasets
+        from sfao.lab.data.fetching.verify import GOOD, accept_dataset, verify_dataset
+        from sfao.lab.experiment.errors import ConfigError
+
+        if name is not None:
+            _check_name(name)
+        elif accept:
+            raise ConfigError("`--accept` must be of one data set, got no name: sfao data verify NAME --accept")
+        names = [name] if name else [entry.name for entry in list_datasets(data_root) if entry.where]
+        check = accept_dataset if accept else verify_dataset
+        results = [result for each in names for result in check(each, data_root)]
+    _print_results(results, quiet, as_json)
+    wrong = [result for result in results if result.status not in GOOD]
+    if wrong:
+        first = wrong[0]
+        raise fail(
+            f"{len(wrong)} of {len(results)} files are not as they must be; {first.path}: {first.status}", FAILED
+        )
+
+
+def _check_name(name: str) -> None:
+    from sfao.lab.data.sets import get_description
+    from sfao.lab.experiment.errors import ConfigError, reraise_as
+
+    with reraise_as(ConfigError):
+        get_description(name)
+
+
+def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> None:
+    rows = [{"path": str(result.path), "status": str(result.status), "detail": result.detail} for result in results]
+    if as_json:
+        say_json(rows)
+    elif not quiet:
+        _print_table(rows)
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red", "accepted": "yellow"}
+    files = table("status", "file", "detail")
+    for row in rows:
+        files.add_row(Text(row["status"], styles[row["status"]]), row["path"], row["detail"])
+    console().print(files)
+
+
+@contextmanager
+def show_bars(shown: bool) -> "Iterator[Progress]":
+    """Show one bar for each piece of work that reports its progress."""
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
+
+    from sfao.lab.outside_text.screen import make_text_column
+
+    columns = (make_text_column("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    screen = error_console()
+    shown = shown and screen.is_terminal  # elsewhere it would leave an empty line
+    with Progress(*columns, console=screen, transient=True, disable=not shown) as display:
+        known: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            if what not in known:
+                known[what] = display.add_task(what, total=total)
+            display.update(known[what], completed=done, total=total)
+
+        yield progress

@@ -1,0 +1,296 @@
+"""sfao reproduce: the paper's tables and figures, run again and set beside what it prints."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfao.lab.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
+from sfao.lab.cli.run import CheckpointSeconds, stop_signals
+from sfao.lab.cli.terminal import FAILED, INTERRUPTED, console, fail, say, say_json, spoken_errors
+
+if TYPE_CHECKING:
+    from sfao.lab.experiment.record import Record
+    from sfao.lab.experiment.worker import Job
+    from sfao.lab.reproduction.archive import Archive
+    from sfao.lab.reproduction.protocol import Series
+    from sfao.lab.reproduction.runs import Plan
+    from sfao.lab.reproduction.scale import Scale
+
+ALL = "all"
+
+
+def reproduce(
+    names: Annotated[list[str], typer.Argument(help="table1 to table11, figure1, figure2, or all.", metavar="NAME...")],
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Whose settings: paper, released or recommended.", show_default="paper"),
+    ] = None,
+    as_released: Annotated[
+        bool,
+        typer.Option("--as-released", help="Every row as the paper's was really produced, with the released preset."),
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="One seed on a tenth of the data, learnt ten times as fast: a look, no result."),
+    ] = False,
+    fraction: Annotated[
+        float | None, typer.Option(help="How much of the training data.", show_default="1; quick: 0.1")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="How many seeds, or which (3,7).", show_default="5; quick: 1")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the runs and tables.")] = Path("runs/reproduce"),
+    device: Annotated[str, typer.Option(help="Where what is left to do runs: cpu or cuda.")] = "cpu",
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Runs at a time.", min=1, show_default="as many as cores; on a GPU 4, of WRN-28-10 1"),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
+    launcher: Launcher = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
+    checkpoint_seconds: CheckpointSeconds = 20.0,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the runs, which are there, and how long the others take.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+) -> None:
+    """Run what the paper's tables need and is not there yet, then show paper and runs side by side."""
+    with spoken_errors(debug):
+        from sfao.lab.experiment.errors import Interrupted
+        from sfao.lab.experiment.plan import parse_seeds
+
+        run = choose_launcher(launcher, address, cpus, gpus)
+        chosen, scale = _choose_preset(preset, as_released), _choose_scale(fraction, quick)
+        counted = parse_seeds(("1" if quick else "5") if seeds is None else seeds)
+        request = _Request(_parse_names(names), chosen, as_released, scale, counted, out)
+        plan = request.plan(device, data_root, checkpoint_seconds)
+        _read_archive(request, [])  # a record that cannot be read is reported now, not after hours of work
+        _warn_of_absent(plan, request)
+        if dry_run:
+            from sfao.lab.cli.reproduction_plan import show_plan
+
+            if plan.left and not (quiet or as_json):
+                say("a few steps of every kind of run are tried, to tell how long it takes")
+
+            show_plan(plan, _assign_workers(plan.left, jobs), threads, data_root, as_json)
+            return
+        if not (plan.done or plan.left):
+            raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
+        try:
+            how = {"threads": threads, "data_root": data_root, "run": run}
+            records = _do_runs(plan, jobs, silent=quiet or as_json, is_local=launcher == "local", **how)
+        except Interrupted as error:
+            raise fail(error.describe("the same command goes on"), INTERRUPTED) from None
+        _write_and_print(request, plan, records, not (quiet or as_json), as_json)
+    _check_ended_well(records)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of the command, parsed and checked."""
+
+    names: list[str]
+    preset: str
+    as_released: bool
+    scale: "Scale"
+    seeds: list[int]
+    out: Path
+
+    @property
+    def tables(self) -> list[int]:
+        return [int(name.removeprefix("table")) for name in self.names if name.startswith("table")]
+
+    @property
+    def figures(self) -> list[str]:
+        return [name for name in self.names if name.startswith("figure")]
+
+    def series_of(self, name: str) -> "list[Series]":
+        from sfao.lab.reproduction.protocol import figure_series, protocol
+
+        if name.startswith("figure"):
+            return figure_series(name, self.preset)
+        return list(protocol(int(name.removeprefix("table")), self.preset, self.as_released).cells.values())
+
+    def plan(self, device: str, data_root: Path | None, checkpoint_seconds: float) -> "Plan":
+        from sfao.lab.reproduction.runs import plan_runs
+
+        series = [one for name in self.names for one in self.series_of(name)]
+        plan = partial(plan_runs, series, self.seeds, self.out, scale=self.scale)
+        return plan(device=device, data_root=data_root, checkpoint_seconds=checkpoint_seconds)
+
+    def file(self, name: str) -> Path:
+        """Return the path of a table without its ending: results on a slice never replace those on all data."""
+        ending = ["as-released"] * self.as_released + self.scale.parts
+        return self.out / self.preset / "-".join([name, *ending])
+
+
+# -- Arguments ---------------------------------------------------------------------------------------------
+
+
+def _parse_names(asked: list[str]) -> list[str]:
+    from sfao.checks import check_choice
+    from sfao.lab.experiment.errors import ConfigError, reraise_as
+    from sfao.lab.reproduction.protocol import list_names
+
+    known = list_names()
+    for name in asked:
+        with reraise_as(ConfigError):
+            check_choice("name", name, (*known, ALL))
+    return list(known) if ALL in asked else list(dict.fromkeys(asked))
+
+
+def _choose_preset(preset: str | None, as_released: bool) -> str:
+    from sfao.checks import check_choice
+    from sfao.lab.experiment.errors import ConfigError, reraise_as
+    from sfao.lab.reproduction.protocol import PRESETS
+
+    if preset is None:
+        return "released" if as_released else "paper"
+    with reraise_as(ConfigError):
+        check_choice("preset", preset, PRESETS)
+    if as_released and preset != "released":
+        raise ConfigError(f"`--as-released` takes the released preset, got {preset!r}")
+    return preset
+
+
+def _choose_scale(fraction: float | None, quick: bool) -> "Scale":
+    from sfao.lab.experiment.errors import ConfigError
+    from sfao.lab.reproduction.scale import QUICK_FRACTION, Scale
+
+    if fraction is None:
+        return Scale(QUICK_FRACTION if quick else 1.0, quick)
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"`fraction` must be in (0, 1], got {fraction:g}")
+    return Scale(fraction, quick)
+
+
+# -- Runs ----------------------------------------------------------------------------------------------------
+
+
+def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, is_local: bool, **how: Any) -> "list[Record]":
+    """Do what is left in view of the user, and return all records, with those that were there."""
+    from sfao.lab.cli.live import live_lines
+    from sfao.lab.experiment.compare import compare, jobs_by_folder
+
+    records, left = list(plan.done), jobs_by_folder(plan.left)
+    if not silent:
+        for place, jobs in left.items():
+            say(f"{place}: {len(jobs)} runs to do")
+    for workers, jobs in _assign_workers(chain.from_iterable(left.values()), workers_asked, is_local).items():
+        with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
+            records += compare(jobs, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
+    return records
+
+
+def _assign_workers(
+    jobs: Iterable["Job"], workers_asked: int | None, is_local: bool = True
+) -> "dict[int | None, list[Job]]":
+    """Return {workers: the runs that they share}: one pool for all, but for models that need a whole local GPU."""
+    pools: dict[int | None, list[Job]] = {}
+    for job in jobs:
+        pools.setdefault(workers_asked or (_count_workers(job) if is_local else None), []).append(job)
+    return pools
+
+
+def _count_workers(job: "Job") -> int | None:
+    """Return how many runs share a GPU by default; a memory of gradients of WRN-28-10 has no room for another."""
+    if job.config.device == "cpu":
+        return None
+    return 1 if job.config.model.name == "wrn-28-10" else 4
+
+
+def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
+    """Return the runs of this call and of earlier ones, under other presets too: they are found by their settings."""
+    from sfao.lab.reproduction.archive import Archive, read_runs
+    from sfao.lab.reproduction.protocol import PRESETS
+
+    failed = [record for record in records if record.status == "failed"]
+    own_last = sorted(PRESETS, key=request.preset.__eq__)
+    known = [*failed, *chain.from_iterable(read_runs(request.out / preset) for preset in own_last)]
+    return Archive(record for record in known if record.seed in request.seeds)
+
+
+# -- Output --------------------------------------------------------------------------------------------------
+
+
+def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
+    """Write every table as Markdown and JSON and every figure as SVG and PDF, and show them."""
+    tables = _write_tables(request, _read_archive(request, records), shown)
+    figures = [path for name in request.figures for path in _write_figure(request, plan, name)]
+    if as_json:
+        say_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
+    elif shown:
+        for path in figures:
+            console().print(str(path), soft_wrap=True)
+
+
+def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
+    from sfao.lab.experiment.files import write_json, write_text
+    from sfao.lab.reproduction.formats import as_json, as_markdown, print_reproduction
+    from sfao.lab.reproduction.reproduced_table import reproduce_table
+
+    made, screen = [], console()
+    for number in request.tables:
+        one = reproduce_table(
+            number,
+            request.preset,
+            archive,
+            asked=len(request.seeds),
+            scale=request.scale,
+            as_released=request.as_released,
+        )
+        if one.empty:
+            continue
+        file = request.file(one.name)
+        write_json(file.with_name(f"{file.name}.json"), as_json(one))
+        write_text(file.with_name(f"{file.name}.md"), as_markdown(one))
+        made.append(as_json(one))
+        if shown:
+            print_reproduction(one, screen)
+            screen.print(f"{file}.md\n{file}.json\n", soft_wrap=True)
+    return made
+
+
+def _write_figure(request: _Request, plan: "Plan", name: str) -> list[Path]:
+    from sfao.lab.experiment.folder import finished_record
+    from sfao.lab.reproduction.paper_figures import write_figure
+    from sfao.lab.reproduction.protocol import figure_series
+
+    folders = [
+        series.folder(request.out, seed, request.scale)
+        for series in figure_series(name, request.preset)
+        for seed in request.seeds
+    ]
+    places = [plan.elsewhere.get(folder, folder) for folder in folders]
+    finished = [folder for folder in places if finished_record(folder) is not None]
+    return write_figure(name, finished, request.file(name)) if finished else []
+
+
+def _warn_of_absent(plan: "Plan", request: _Request) -> None:
+    """Name on the error stream the tables that will be incomplete, and the command that gets the data."""
+    for dataset, message in plan.absent.items():
+        affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
+        say(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}")
+
+
+def _check_ended_well(records: "list[Record]") -> None:
+    troubled = [record for record in records if record.status != "done"]
+    if troubled:
+        first = troubled[0]
+        raise fail(
+            f"{len(troubled)} of {len(records)} runs did not end well; {first.method} seed {first.seed} on "
+            f"{first.benchmark} {first.status}: {first.error}",
+            FAILED,
+        )

@@ -1,0 +1,109 @@
+"""The output of commands: tables and progress for people, JSON for scripts, one or two lines for errors."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sfao.lab.outside_text.plain import plain, shorten
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sfao.lab.outside_text.screen import Screen
+
+FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
+#: Letters of an error, which is one or two lines.
+LONGEST_ERROR = 1000
+
+
+def say_json(value: Any) -> None:
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def say(text: str, *, error: bool = True) -> None:
+    """Print text as text, on the error stream unless `error` is false."""
+    typer.echo(plain(text), err=error)
+
+
+def console() -> "Screen":
+    """Return the console for tables; in a file or a pipe they are wider than most terminals."""
+    from sfao.lab.outside_text.screen import Screen
+
+    screen = Screen()
+    return screen if screen.is_terminal else Screen(width=120)
+
+
+def error_console() -> "Screen":
+    """Return the console for progress, on the error stream."""
+    from sfao.lab.outside_text.screen import Screen
+
+    return Screen(stderr=True)
+
+
+def table(*headings: str) -> "Table":
+    """Return a plain table whose first column, the names, is never cut."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for number, heading in enumerate(headings):
+        made.add_column(heading, no_wrap=number == 0, overflow="fold")
+    return made
+
+
+def fail(message: str, code: int) -> typer.Exit:
+    """Print what is wrong on the error stream; the caller raises what this returns."""
+    first, _, second = message.partition("\n")  # the lines of a value from outside are joined
+    said = f"{first}\n{' '.join(second.split())}" if second else first
+    say(f"sfao: {shorten(said, LONGEST_ERROR)}")
+    return typer.Exit(code)
+
+
+@contextmanager
+def spoken_errors(debug: bool) -> Iterator[None]:
+    """Turn errors into an exit code and one or two lines; with `debug`, a traceback in front of them."""
+    from sfao.checks import MissingLibrary
+    from sfao.lab.data.errors import DataError
+    from sfao.lab.experiment.errors import (
+        ConfigError,
+        FolderError,
+        FolderLost,
+        GuardError,
+        Interrupted,
+        NotDeterministic,
+        is_out_of_memory,
+    )
+    from sfao.lab.reports.errors import ReportError
+
+    try:
+        yield
+    except Interrupted as error:
+        raise fail(error.describe("go on with the same command and --resume"), INTERRUPTED) from None
+    except KeyboardInterrupt:
+        raise fail("interrupted", INTERRUPTED) from None
+    except (typer.Exit, BrokenPipeError):  # typer ends quietly when the reader is gone
+        raise
+    except Exception as error:
+        if debug:
+            from traceback import format_exc
+
+            say(format_exc())
+        if isinstance(error, ConfigError | FolderError | DataError | MissingLibrary | ReportError):
+            raise fail(str(error), BAD_USAGE) from None
+        if isinstance(error, GuardError | FolderLost | NotDeterministic):
+            raise fail(str(error), FAILED) from None
+        if isinstance(error, OSError):
+            raise fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), FAILED) from None
+        if is_out_of_memory(error):
+            raise fail(f"there is not enough memory: {_join(error)}", FAILED) from None
+        said = f"{type(error).__name__}: {_join(error)}"
+        raise fail(f"{said}\nNobody foresaw this: --debug shows where it happened", FAILED) from None
+
+
+def _join(error: Exception) -> str:
+    return shorten(" ".join(str(error).split()), 300)

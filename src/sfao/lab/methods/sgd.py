@@ -1,0 +1,21 @@
+"""Gradient descent and nothing else: what forgetting looks like."""
+
+from sfao.lab.methods.method import Method, MethodOptions
+from sfao.lab.models import reinitialise
+from sfao.lab.streams.seeding import make_generator
+from sfao.lab.streams.stream import Task
+
+
+class SGDOptions(MethodOptions):
+    #: A newly initialised model for every task, as the paper's released code has it on CIFAR: nothing is passed on.
+    fresh: bool = False
+
+
+class SGD(Method):
+    name = "sgd"
+    Options = SGDOptions
+    options: SGDOptions
+
+    def begin_task(self, number: int, task: Task) -> None:
+        if self.options.fresh and number > 0:
+            reinitialise(self.model, make_generator(self.training.seed, f"fresh model of task {number}").initial_seed())

@@ -1,0 +1,1 @@
+"""The memory of a layer: its stored directions, and the products with and among them."""

@@ -1,0 +1,193 @@
+"""The state of a gate in plain containers and tensors, and the fingerprint of the weights that it belongs to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sfao.decision import Sampler
+from sfao.distributed import full_tensor
+from sfao.layers import Layer
+from sfao.memory.memory import Memory
+from sfao.memory.slots import Slots
+from sfao.options import OPTIONS, STORAGES, check_options, read_options
+
+if TYPE_CHECKING:
+    from sfao.gate import Gate
+
+#: Numbers of a fingerprint, and the most rows and columns of a parameter that it reads.
+NUMBERS, SIDE = 16, 256
+#: Weights further than this from those that were saved, relative to their norm, are others.
+FAR = 0.5
+CHECKSUM = "checksum"
+OLD_STATE = "`state_dict` was saved by sfao 0.1, which this version can't load; train again"
+
+
+@dataclass(frozen=True)
+class GateState:
+    """A state that has been checked against a gate."""
+
+    tasks: int
+    options: list[dict[str, Any]]
+    #: By layer, the attributes that change.
+    layers: list[dict[str, Any]]
+    #: Fingerprints of the weights that the memories belong to, by layer.
+    fingerprints: dict[str, list[float]]
+
+
+def write_state(gate: "Gate") -> dict[str, Any]:
+    """Return the state of a gate. Under sharding all ranks call this together."""
+    state = {
+        "tasks": gate.tasks,
+        "granularity": gate.granularity,
+        "options": [{name: group[name] for name in OPTIONS} for group in gate.param_groups],
+        "layers": {layer.name: _write_layer(layer) for layer in gate.layers},
+    }
+    return {**state, CHECKSUM: compute_checksum(state)}
+
+
+def _write_layer(layer: Layer) -> dict[str, Any]:
+    memory = layer.memory
+    return {
+        "shapes": [list(parameter.shape) for parameter in layer.parameters],
+        "fingerprint": weight_fingerprint(layer),
+        "counts": dict(layer.counts),
+        "generator": layer.generator.get_state(),
+        "sampler": [layer.sampler.seed, layer.sampler.turn],
+        "slot_tasks": list(memory.slots.tasks),
+        "slot_arrivals": list(memory.slots.arrivals),
+        "offered": dict(memory.slots.offered),
+        "channels_last": list(memory.channels_last),
+        # A view of slots in use would be saved together with the free ones.
+        "parts": [
+            {"kind": part.kind, "rank": part.rank, "tensors": [tensor.clone() for tensor in part.held]}
+            for part in memory.parts
+        ],
+    }
+
+
+def parse_state(gate: "Gate", state: Mapping[str, Any]) -> GateState:
+    """Return a state, checked against the gate; raise a RuntimeError if it belongs to another model or is damaged."""
+    if not isinstance(state, Mapping) or "tasks" not in state:
+        if isinstance(state, Mapping) and "task" in state:
+            raise RuntimeError(OLD_STATE)
+        raise RuntimeError(f"`state_dict` must come from SFAO or a Gate, got {describe_keys(state)}")
+    if "class" in state:
+        raise RuntimeError(f"`state_dict` must come from SFAO or a Gate, got the state of a {state['class']}")
+    if compute_checksum({name: value for name, value in state.items() if name != CHECKSUM}) != state.get(CHECKSUM):
+        raise RuntimeError("`state_dict` is damaged: its checksum is wrong")
+    names = [layer.name for layer in gate.layers]
+    if state["granularity"] != gate.granularity:
+        raise RuntimeError(f"`state_dict` must have granularity {gate.granularity!r}, got {state['granularity']!r}")
+    if list(state["layers"]) != names:
+        raise RuntimeError(f"`state_dict` must belong to a model with the layers {names}, got {list(state['layers'])}")
+    for layer in gate.layers:
+        shapes, saved = [list(p.shape) for p in layer.parameters], state["layers"][layer.name]["shapes"]
+        if saved != shapes:
+            raise RuntimeError(f"`state_dict` must have shapes {shapes} in layer {layer.name!r}, got {saved}")
+    for options in state["options"]:
+        check_options(options)
+    return GateState(
+        state["tasks"],
+        [dict(options) for options in state["options"]],
+        [_parse_layer(layer, state["layers"][layer.name]) for layer in gate.layers],
+        {name: list(saved["fingerprint"]) for name, saved in state["layers"].items() if saved["slot_tasks"]},
+    )
+
+
+def _parse_layer(layer: Layer, saved: Mapping[str, Any]) -> dict[str, Any]:
+    memory = Memory()
+    remaining = iter(saved["channels_last"])
+    for own, part in zip(layer.memory.parts, saved["parts"], strict=True):
+        tensors: list[Tensor] = part["tensors"]
+        device = own.tensors[0].device
+        directions = STORAGES[part["kind"]](own.layout, tensors[0].dtype, part["rank"], device)
+        memory.add_part(directions, [next(remaining) for _ in own.layout.columns])
+        directions.tensors = [tensor.to(device, copy=True) for tensor in tensors]
+    slots = Slots(tuple(saved["slot_tasks"]), tuple(saved["slot_arrivals"]), dict(saved["offered"]))
+    memory.commit([part.tensors for part in memory.parts], slots)
+    generator = torch.Generator()
+    generator.set_state(saved["generator"].cpu())
+    sampler, counts = Sampler(*saved["sampler"]), dict(saved["counts"])
+    return {"memory": memory, "generator": generator, "sampler": sampler, "counts": counts}
+
+
+def adopt_state(gate: "Gate", state: GateState, groups: list[dict[str, Any]]) -> None:
+    """Continue from a checked state, with options in these param groups."""
+    for group, options in zip(groups, state.options, strict=True):
+        group.update(options)
+    for layer, group, loaded in zip(gate.layers, groups, state.layers, strict=False):
+        vars(layer).update(loaded, options=group, checked_options=read_options(group))
+    gate.param_groups, gate.tasks, gate.fingerprints = groups, state.tasks, state.fingerprints
+
+
+def describe_keys(state: object) -> str:
+    return f"keys {list(state)}" if isinstance(state, Mapping) else f"a {type(state).__name__}"
+
+
+# -- Checksum and fingerprint --------------------------------------------------------------------------------
+
+
+def compute_checksum(value: Any) -> str:
+    """Return a checksum of plain containers and tensors."""
+    found = sha256()
+    _add_to_checksum(found, value)
+    return found.hexdigest()
+
+
+def _add_to_checksum(found: Any, value: Any) -> None:
+    if isinstance(value, Mapping):
+        value = [part for pair in value.items() for part in pair]
+    if isinstance(value, (list, tuple)):
+        found.update(f"[{len(value)}".encode())
+        for part in value:
+            _add_to_checksum(found, part)
+    elif isinstance(value, Tensor):
+        found.update(str((value.dtype, tuple(value.shape))).encode())
+        # A sum of the bits, on the device: hashing all bytes would take a minute for a large memory.
+        bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[value.element_size()]
+        found.update(str(int(value.detach().contiguous().view(bits).sum(dtype=torch.int64))).encode())
+    else:
+        found.update(f"{value!r};".encode())
+
+
+def weight_fingerprint(layer: Layer) -> list[float]:
+    """Return a few numbers that tell the weights of a layer from others.
+
+    Each is s' W t for random signs s and t, over some rows and columns: the distance of two fingerprints is about that
+    of the weights.
+    """
+    total = torch.zeros(NUMBERS, dtype=torch.float64, device="cpu")
+    generator = torch.Generator("cpu").manual_seed(0)
+    for parameter, (rows, columns) in zip(layer.parameters, layer.memory.shapes, strict=True):
+        matrix = full_tensor(parameter.detach()).reshape(rows, columns)
+        matrix = matrix[:: -(-rows // SIDE), :: -(-columns // SIDE)].double().cpu()
+        left, right = (
+            torch.randint(0, 2, (NUMBERS, size), generator=generator, device="cpu").double() * 2 - 1
+            for size in matrix.shape
+        )
+        total += ((left @ matrix) * right).sum(1)
+    found: list[float] = total.tolist()
+    return found
+
+
+def check_fingerprints(layers: Sequence[Layer], saved: Mapping[str, Sequence[float]]) -> None:
+    """Raise a RuntimeError if the weights of most layers are far from those that the memory was saved with."""
+    distances: dict[str, float] = {}
+    for layer in layers:
+        if layer.name in saved:
+            before, now = (
+                torch.tensor(own, dtype=torch.float64) for own in (saved[layer.name], weight_fingerprint(layer))
+            )
+            size = max(float(before.norm()), torch.finfo(torch.float32).tiny)
+            distances[layer.name] = float((now - before).norm()) / size
+    far = {name: distance for name, distance in distances.items() if not distance <= FAR}
+    if 2 * len(far) > len(distances):
+        name, distance = next(iter(far.items()))
+        raise RuntimeError(
+            f"the loaded memory belongs to other weights: those of layer {name!r} are {distance:.0%} away from the "
+            "saved ones; load the weights too, or call trust_memory()"
+        )

@@ -1,0 +1,268 @@
+"""One step of the gate: measure the gradients of all layers, decide, and turn each gradient into its update."""
+
+from collections.abc import Sequence
+from math import hypot
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo
+
+from sfao.decision import Decision, Outcome, decide
+from sfao.distributed import full_tensor, shard_like
+from sfao.graph_step import run_graphs
+from sfao.layers import Layer, check_members, check_model
+from sfao.memory.memory import check_norm, find_scale, full_precision, measure_norms, write_matrix
+from sfao.options import check_changed_options, check_same_options, read_options
+from sfao.projection import Projection
+from sfao.state import check_fingerprints
+
+if TYPE_CHECKING:
+    from sfao.gate import Gate
+
+EPSILON = torch.finfo(torch.float32).eps
+# Rounding may leave this much of a stored direction in the projected gradient, relative to its norm.
+ORTHOGONALITY = 5e-6
+# Multiplications that take no longer than the few calls around them.
+SMALL_WORK = 2**20
+
+
+# torch.compile compiles the step around the gate. Tracing the gate itself takes minutes and gains nothing.
+@_disable_dynamo
+def apply_gate(gate: "Gate", groups: Sequence[dict[str, Any]]) -> None:
+    """Turn the gradient g of every layer into its update u, in place.
+
+    Args:
+        gate: the gate.
+        groups: the param groups of the optimizer.
+    """
+    check_layers(gate, groups)
+    device = gate.param_groups[0]["params"][0].device.type
+    with full_precision(device):
+        steps = read_gradients(gate)
+        if device != "cuda" or not run_graphs(gate, steps):
+            measure(steps)
+            for step in steps:
+                step.decide()
+            project([step for step in steps if step.decision is Decision.PROJECT])
+    last = Outcome()
+    for step in steps:
+        name, layer = step.layer.name, step.layer
+        layer.counts[step.decision or "zero"] += 1
+        if step.decision is not None:
+            last.decisions[name] = step.decision
+        if step.cosine is not None:
+            layer.sampler.turn += step.sample is not None
+            last.cosines[name], last.kept[name], last.samples[name] = step.cosine, step.kept, step.sample
+        if gate.is_sharded:
+            for parameter, gradient in zip(layer.parameters, step.gradients, strict=True):
+                parameter.grad = None if gradient is None else shard_like(gradient, parameter)
+    gate.last = last
+
+
+def check_layers(gate: "Gate", groups: Sequence[dict[str, Any]]) -> None:
+    """Raise an error if options break a rule, or if the parameters aren't those that the memory belongs to."""
+    for layer in gate.layers:
+        if read_options(layer.options) != layer.checked_options:
+            check_changed_options(layer.name, layer.options, layer.checked_options, len(layer.memory))
+            layer.checked_options = read_options(layer.options)
+    if gate.granularity == "global":
+        check_same_options(gate.param_groups)
+    members = [parameter for group in groups for parameter in group["params"]]
+    if tuple(map(id, members)) != gate.checked_members:
+        check_members(gate.layers, members, gate.free)
+        gate.checked_members = tuple(map(id, members))
+    if gate.fingerprints:
+        check_fingerprints(gate.layers, gate.fingerprints)
+        gate.fingerprints = {}
+
+
+def read_gradients(gate: "Gate") -> list["LayerStep"]:
+    """Return the layers that have gradients; raise an error if a layer has none because its module was replaced."""
+    found = []
+    for layer in gate.layers:
+        gradients = [parameter.grad for parameter in layer.parameters]
+        if gate.is_sharded:
+            gradients = [None if gradient is None else full_tensor(gradient) for gradient in gradients]
+        if any([gradient is not None for gradient in gradients]):  # noqa: C419, quicker than a generator
+            found.append(LayerStep(layer, gradients))
+    names = [step.layer.name for step in found]
+    if len(found) < len(gate.layers) and gate.model is not None and names != gate.with_gradient:
+        check_model(gate.param_groups, gate.model)
+        gate.with_gradient = names
+    return found
+
+
+def measure(steps: Sequence["LayerStep"], *, with_dots: bool = True) -> None:
+    """Measure norms and inner products of all layers, with one transfer from the device.
+
+    Raise a NonFiniteGradient that names the first layer whose gradient isn't finite.
+    """
+    if not steps:
+        return
+    numbers = measure_norms([gradient for step in steps for gradient in step.present])
+    compared = [step for step in steps if with_dots and step.memory.slots.tasks]
+    for step in compared:
+        step.multiply()
+        numbers += step.find_extremes()
+    remaining = iter(fetch(numbers))
+    for step in steps:
+        step.set_norm(hypot(*[next(remaining) for _ in step.present]))
+    for step in compared:
+        step.extremes = [next(remaining) for _ in range(step.count)]
+        if step.scale != 1:  # again, at norm 1
+            step.multiply()
+            step.extremes = fetch(step.find_extremes())
+
+
+def fetch(numbers: Sequence[Tensor]) -> list[float]:
+    """Return numbers from the device, at once; layers may be on several devices."""
+    found = [number.to(numbers[0].device, torch.float64) for number in numbers]
+    return torch.stack(found).tolist() if found else []
+
+
+def project(steps: Sequence["LayerStep"]) -> None:
+    """Project the gradients of these layers off their directions, in place; one transfer from the device."""
+    plans = [(step, *plan) for step in steps if (plan := step.plan_projection()) is not None]
+    remaining = iter(fetch([size for *_, weights, removed in plans for size in (removed, weights.abs().sum())]))
+    for step, projection, weights, _ in plans:
+        step.project(projection, weights, next(remaining), next(remaining))
+
+
+def measure_risk(gate: "Gate", *, sampled: bool) -> float:
+    """Return R(u; C), the largest (-<b, u>)_+ over unit directions b (equation 2) and over layers.
+
+    C are all directions, or those sampled at the last step. The update u is read from `.grad`.
+    """
+    risks = [0.0]
+    with full_precision(gate.param_groups[0]["params"][0].device.type):
+        steps = read_gradients(gate)
+        if not steps:
+            raise RuntimeError("risk() reads the update that step() left in `.grad`; call it before zero_grad()")
+        measure(steps, with_dots=False)
+        for step in steps:
+            if step.norm > 0 and step.memory.slots.tasks:
+                step.matrices = step.memory.as_matrices(step.gradients, step.scale)
+                index = gate.last.samples.get(step.layer.name) if sampled else None
+                extremes = step.memory.extreme_dots(step.memory.dots(step.matrices, index), index, step.active)
+                risks.append(-float(extremes[0]) / step.scale if extremes else 0.0)
+    return max(risks)
+
+
+class LayerStep:
+    """The gradient of one layer at one step.
+
+    `matrices` are in float32 or float64 and share memory with the gradients where they can. Gradients of extreme size
+    are worked on at norm 1 (`scale`).
+
+    Args:
+        layer: the layer.
+        gradients: by parameter, None where there is none.
+    """
+
+    def __init__(self, layer: Layer, gradients: Sequence[Tensor | None]) -> None:
+        self.layer, self.memory, self.gradients = layer, layer.memory, gradients
+        self.present = [gradient for gradient in gradients if gradient is not None]
+        if any([gradient.layout != torch.strided for gradient in self.present]):  # noqa: C419
+            raise ValueError(f"the gradient of layer {layer.name!r} must be dense, got a sparse tensor")
+        self.active = tuple([gradient is not None for gradient in gradients])
+        self.norm, self.scale, self.kept = 0.0, 1.0, 1.0
+        self.decision: Decision | None = None
+        self.cosine: float | None = None
+        #: The sampled directions, None for all; inner products with them, or with all directions.
+        self.sample: Tensor | None = None
+        self.dots: Tensor
+        self.has_all_dots = True
+        self.matrices: list[Tensor | None] = []
+        #: The least and the greatest inner product with a sampled unit direction; empty if all of these are zero.
+        self.extremes: list[float] = []
+        self.count = 0
+
+    def draw(self) -> Tensor | None:
+        """Return the directions to compare with, None for all."""
+        return self.layer.sampler.peek(len(self.memory), self.layer.options["samples"])
+
+    def multiply(self) -> None:
+        """Compute the inner products with sampled directions."""
+        self.matrices = self.memory.as_matrices(self.gradients, self.scale)
+        self.sample = self.draw()
+        # Products with everything serve the projection too, where they cost no more.
+        self.has_all_dots = self.sample is None or len(self.memory) * self.memory.size <= SMALL_WORK
+        self.dots = self.memory.dots(self.matrices, None if self.has_all_dots else self.sample)
+
+    def find_extremes(self) -> Sequence[Tensor]:
+        """Return the least and the greatest inner product with a sampled unit direction; nothing if all are zero."""
+        sampled = self.dots[self.sample] if self.sample is not None and self.has_all_dots else self.dots
+        found = self.memory.extreme_dots(sampled, self.sample, self.active)
+        self.count = len(found)
+        return found
+
+    def set_norm(self, norm: float) -> None:
+        """Set the norm of all parameters; raise a NonFiniteGradient if it isn't finite."""
+        self.norm = check_norm(self.layer.name, self.present, norm)
+        self.scale = find_scale(self.norm)
+
+    def decide(self, *, clears: bool = True) -> None:
+        """Decide, and clear the gradient if it is discarded; a zero gradient has no decision."""
+        if self.norm == 0:
+            return
+        if not self.memory.slots.tasks:
+            self.decision = Decision.ACCEPT
+            return
+        options = self.layer.options
+        # Rounding can push a cosine past the ends, where no threshold may see it. Without a direction, all agree.
+        smallest, largest = [min(max(dot / (self.norm * self.scale), -1.0), 1.0) for dot in self.extremes] or (1.0, 1.0)
+        self.cosine = max(largest, -smallest) if options["cosine"] == "absolute" else largest
+        thresholds = options["accept_above"], options["discard_below"]
+        self.decision = decide(self.cosine, smallest, *thresholds, options["strict"])
+        if clears and self.decision is Decision.DISCARD:
+            self.clear()
+
+    def clear(self) -> None:
+        """Set the gradient to zero."""
+        self.kept = 0.0
+        torch._foreach_zero_(self.present)
+
+    def plan_projection(self) -> tuple[Projection, Tensor, Tensor] | None:
+        """Return the projection, the weights of the directions, and |g|^2 - |u|^2.
+
+        If the directions span everything, clear the gradient and return None.
+        """
+        projection = self.memory.projection(self.layer.options["projection"], self.active)
+        if projection.rank >= sum([gradient.numel() for gradient in self.present]):
+            self.clear()
+            return None
+        dots = self.dots if self.has_all_dots else self.memory.dots(self.matrices)
+        weights = projection.weights(dots)
+        return projection, weights, projection.removed_square(dots, weights)
+
+    def project(self, projection: Projection, weights: Tensor, removed: float, size: float) -> None:
+        """Subtract the weighted directions, given |g|^2 - |u|^2 and the size of the weights."""
+        matrices = self.matrices
+        if self.needs_float64(projection, removed, size):
+            matrices = [None if matrix is None else matrix.double() for matrix in matrices]
+            dots = self.memory.dots(matrices)
+            weights = projection.weights(dots)
+            removed = float(projection.removed_square(dots, weights))
+        self.memory.subtract_(matrices, weights)
+        self.kept = self.share_left(removed)
+        places = zip(matrices, self.gradients, self.memory.channels_last, strict=True)
+        for matrix, gradient, channels_last in places:
+            if gradient is not None and matrix is not None:
+                write_matrix(matrix, gradient, channels_last, self.scale)
+
+    def share_left(self, removed: float) -> float:
+        """Return |u| / |g|, given |g|^2 - |u|^2."""
+        norm = self.norm * self.scale
+        return float(max(norm**2 - removed, 0.0) ** 0.5 / norm)
+
+    def needs_float64(self, projection: Projection, removed: float, size: float) -> bool:
+        """Return True if float32 would leave too much along the directions.
+
+        Rounding is as large as the weights (`size`). It must be small against the rest of the gradient, which it isn't
+        if directions are nearly dependent and the gradient is nearly inside their span.
+        """
+        norm = self.norm * self.scale
+        left = norm * self.share_left(removed)
+        is_rough = left == 0 or EPSILON * (norm + size) / left > ORTHOGONALITY
+        return projection.is_orthogonal and self.present[0].dtype != torch.float64 and is_rough

@@ -1,0 +1,105 @@
+"""A-GEM: its formula, its reference gradient, its state."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from sfao.lab.methods.agem import AGEMOptions, correct
+from tests.lab.methods.laboratory import (
+    CUTS,
+    check_left_alone,
+    check_resumed,
+    events,
+    gradient,
+    method,
+    play,
+    stream,
+    weights,
+)
+
+
+def test_the_formula_by_hand():
+    # g.r = -3 + 4 * -2 = -11, r.r = 5: g + 11/5 r
+    update = correct(torch.tensor([-3.0, 4.0]), torch.tensor([1.0, -2.0]))
+    assert torch.allclose(update, torch.tensor([-3.0 + 2.2, 4.0 - 4.4]))
+
+
+def test_a_gradient_that_agrees_is_left_as_it_is():
+    for reference in ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0]):
+        given = torch.tensor([3.0, 0.0])
+        assert correct(given, torch.tensor(reference)) is given
+
+
+def test_a_corrected_gradient_is_orthogonal_to_the_reference_and_no_longer():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        given, reference = torch.randn(2, 30, generator=generator)
+        update = correct(given, reference)
+        assert update @ reference >= -1e-5
+        assert update.norm() <= given.norm() + 1e-6
+        if given @ reference < 0:
+            assert abs(update @ reference) < 1e-5
+
+
+@pytest.mark.parametrize("scenario", ["domain", "task", "class"])
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_no_step_goes_against_the_mean_of_all_stored_examples(scenario, model):
+    """With a reference batch that is the whole memory, the reference gradient can be computed here."""
+    tasks = stream(scenario, model)
+    run = method("agem", tasks, {"examples": 10, "batch": 1000}, model=model)
+    checked = 0
+    for event in events(tasks):
+        if event[0] == "step" and event[1] > 0:
+            stored = run.memory.draw(1000, torch.Generator(), torch.device("cpu"))
+            grads = torch.autograd.grad(stored.loss(run.model), list(run.model.parameters()))
+            reference = torch.cat([g.flatten() for g in grads])
+            play(run, [event])
+            assert gradient(run.model) @ reference >= -1e-5 * reference.norm() * gradient(run.model).norm()
+            checked += 1
+        else:
+            play(run, [event])
+    assert checked == 10
+    assert run.decisions["model"]["accept"] + run.decisions["model"]["project"] == 15
+    assert scenario == "task" or run.decisions["model"]["project"] > 0
+
+
+def test_the_first_task_is_plain_descent():
+    tasks = stream()
+    runs = [method(name, tasks) for name in ("agem", "sgd")]
+    for run in runs:
+        play(run, events(tasks)[:6])
+    assert torch.equal(*(weights(run.model) for run in runs))
+
+
+def test_memory_bytes():
+    tasks = stream()
+    run = method("agem", tasks, {"examples": 7})
+    play(run, events(tasks))
+    assert run.memory_bytes == 3 * 7 * (12 + 8 + 8)
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize(("scenario", "model"), [("domain", "mlp"), ("task", "cnn"), ("class", "mlp")])
+def test_a_resumed_run_ends_the_same(cut, scenario, model):
+    check_resumed("agem", {"examples": 12, "batch": 5}, scenario, model, cut)
+
+
+def test_ending_a_task_leaves_the_model_alone():
+    check_left_alone(method("agem", stream()), stream())
+
+
+def test_concerns():
+    tasks = stream()
+    run = method("agem", tasks)
+    play(run, events(tasks)[:7])
+    expected = "agem: no step ever went against the stored examples; every update equalled SGD's"
+    assert run.concerns() == [expected]
+    play(run, events(tasks)[7:])
+    assert run.decisions["model"]["project"] > 0
+    assert run.concerns() == []
+
+
+@pytest.mark.parametrize("wrong", [{"examples": 0}, {"batch": 0}, {"margin": 0.5}])
+def test_bad_options(wrong):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        AGEMOptions(**wrong)

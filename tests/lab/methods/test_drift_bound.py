@@ -1,0 +1,133 @@
+"""DriftBound in the laboratory: the library's class, behind the descent of all methods."""
+
+import inspect
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from sfao.decision import NonFiniteGradient
+from sfao.drift_bound import DriftBound
+from sfao.lab.methods.drift_bound import BATCH, DriftBoundOptions
+from tests.lab.methods.short_runs import events, learn, make, resume, save, stream, weights
+
+TIGHT = {"tolerance": 0.02, "every": 3}
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("scenario", ["domain", "task", "class"])
+def test_it_is_the_bound_of_the_library(scenario, model):
+    tasks = stream(scenario)
+    method = learn(make("drift-bound", tasks, TIGHT, model, momentum=0.5), tasks)
+
+    twin = make("sgd", tasks, model=model).model
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.5)
+    bound = DriftBound(twin, seed=3, **TIGHT).attach(optimizer)
+    for number, task in enumerate(tasks):
+        order = torch.Generator().manual_seed(100 + number)
+        for _ in range(2):
+            for inputs, targets in task.train.batches(5, order):
+                optimizer.zero_grad()
+                cross_entropy(twin(inputs)[:, task.outputs], targets).backward()
+                optimizer.step()
+        batches = task.train.batches(BATCH, torch.Generator().manual_seed(number))
+        bound.consolidate(batches, lambda logits, targets, task=task: cross_entropy(logits[:, task.outputs], targets))
+        optimizer.state.clear()
+
+    assert torch.equal(weights(method), torch.cat([p.detach().flatten() for p in twin.parameters()]))
+    assert method.memory_bytes == bound.memory_bytes > 0
+    assert method.concerns() == []
+    assert method.decisions == {}
+
+
+def test_the_first_task_is_plain_descent():
+    tasks = stream()
+    runs = [make(name, tasks) for name in ("drift-bound", "sgd")]
+    for event in events(tasks)[: len(events(tasks)) // 3 - 1]:
+        for run in runs:
+            event(run)
+    assert torch.equal(*map(weights, runs))
+
+
+@pytest.mark.parametrize("scenario", ["domain", "task"])
+def test_it_resumes_where_it_rests_and_saving_there_changes_nothing(scenario):
+    tasks = stream(scenario)
+    whole, saved, resumed = (make("drift-bound", tasks, TIGHT, momentum=0.5) for _ in range(3))
+    rests = 0
+    for event in events(tasks):
+        for method in (whole, saved, resumed):
+            event(method)
+        assert whole.is_at_rest is saved.is_at_rest is resumed.is_at_rest
+        if whole.is_at_rest:
+            rests += 1
+            save(saved)
+            resumed = resume(resumed, make("drift-bound", tasks, TIGHT, seed=1, momentum=0.5))
+            assert torch.equal(weights(saved), weights(whole))
+            assert torch.equal(weights(resumed), weights(whole))
+    assert resumed.concerns() == whole.concerns()
+    assert resumed.memory_bytes == whole.memory_bytes
+    assert len(events(tasks)) / 3 + 2 < rests < len(events(tasks)) - 4  # all of the first task, some of the others
+
+
+def test_telemetry_by_layer():
+    tasks = stream()
+    method = make("drift-bound", tasks, TIGHT)
+    assert method.looks == {}
+    learn(method, tasks)
+    looks = method.looks
+    assert set(looks) == {"hidden1", "classifier"}
+    for look in looks.values():
+        assert set(look) == {"drift", "allowed", "acted", "clipped"}
+        assert look["drift"] <= 1.001 * look["allowed"] == pytest.approx(1.001 * 0.02 / 3**0.5)
+    assert sum(look["acted"] for look in looks.values()) > 0
+
+
+def test_a_bound_that_never_acts_is_a_concern():
+    tasks = stream()
+    method = learn(make("drift-bound", tasks, {"tolerance": 1}, lr=1e-5), tasks)
+    assert method.concerns() == ["drift-bound: no layer ever exceeded its allowed drift; `tolerance` is 1"]
+
+
+class Scaled(nn.Module):
+    """A network with a parameter that cannot be bounded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.scale, self.head = nn.Linear(16, 8), nn.Parameter(torch.ones(8)), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.hidden(x.flatten(1))) * self.scale)
+
+
+def test_parameters_without_a_bound_are_a_concern_and_survive_a_resume():
+    tasks = stream()
+    plain = make("drift-bound", tasks, TIGHT)
+    methods = [type(plain)(Scaled(), plain.training, plain.options) for _ in range(2)]
+    learn(methods[0], tasks)
+    (line,) = methods[0].concerns()
+    assert line.startswith("drift-bound: these parameters can't be bounded and train as usual: scale")
+    assert resume(*methods).concerns() == [line]
+
+
+def test_weights_that_diverge_end_the_run_as_divergence():
+    tasks = stream()
+    method = make("drift-bound", tasks, TIGHT)
+    asked = events(tasks)
+    for event in asked[: len(asked) // 3 + 3]:  # two steps of the second task
+        event(method)
+    method.model.hidden1.weight.data[0, 0] = torch.nan
+    with pytest.raises(NonFiniteGradient, match="hidden1"):
+        asked[len(asked) // 3 + 3](method)
+
+
+def test_the_defaults_are_those_of_the_class():
+    defaults = {name: p.default for name, p in inspect.signature(DriftBound).parameters.items()}
+    assert DriftBoundOptions().model_dump() == {name: defaults[name] for name in DriftBoundOptions.model_fields}
+
+
+@pytest.mark.parametrize("wrong", [{"tolerance": 0}, {"tolerance": 1.5}, {"every": 0}, {"clip": 0}, {"keep": 0.5}])
+def test_bad_options(wrong):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        DriftBoundOptions(**wrong)

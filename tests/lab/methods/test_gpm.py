@@ -1,0 +1,163 @@
+"""GPM: what joins the basis, what a projected step leaves alone, its state."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from sfao.lab.methods.gpm import GPMOptions, grow_basis
+from sfao.lab.streams.seeding import make_generator
+from tests.lab.methods.laboratory import CUTS, check_left_alone, check_resumed, events, method, play, stream, weights
+
+NONE = torch.empty(4, 0, dtype=torch.float64)
+# Energies 9, 4, 2, 1 of 16: shares .5625, .25, .125, .0625 along the axes.
+INPUTS = torch.diag(torch.tensor([3.0, 2.0, 2**0.5, 1.0], dtype=torch.float64))
+
+
+# -- The basis ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"), [(0.1, 1), (0.56, 1), (0.57, 2), (0.81, 2), (0.82, 3), (0.93, 3), (0.94, 4), (1.0, 4)]
+)
+def test_the_fewest_directions_with_that_share_of_the_energy(threshold, expected):
+    basis = grow_basis(NONE, INPUTS, threshold)
+    assert basis.shape == (4, expected)
+    assert torch.allclose(basis.abs(), torch.eye(4, dtype=torch.float64)[:, :expected], atol=1e-12)
+
+
+def test_what_the_basis_covers_counts_towards_the_share():
+    second = torch.eye(4, dtype=torch.float64)[:, 1:2]
+    assert torch.equal(grow_basis(second, INPUTS, 0.2), second)  # .25 is covered: nothing joins
+    grown = grow_basis(second, INPUTS, 0.8)  # .25 + .5625
+    assert torch.allclose(grown.abs(), torch.eye(4, dtype=torch.float64)[:, [1, 0]], atol=1e-12)
+    assert grow_basis(second, INPUTS, 0.82).shape == (4, 3)
+
+
+def test_the_basis_stays_orthonormal_and_never_outgrows_the_space():
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.empty(20, 0, dtype=torch.float64)
+    for task in range(10):
+        inputs = torch.randn(20, 4, generator=generator, dtype=torch.float64)
+        inputs[:, 1] = inputs[:, 0] + 1e-9 * inputs[:, 1]  # nearly dependent
+        basis = grow_basis(basis, inputs, 0.999)
+        products = basis.T @ basis
+        assert torch.allclose(products, torch.eye(len(products), dtype=torch.float64), atol=1e-10)
+        assert basis.shape[1] <= min(20, 3 * (task + 1))
+    assert basis.shape == (20, 20)
+
+
+def test_rounding_is_no_direction():
+    inputs = torch.randn(4, 1, dtype=torch.float64) @ torch.randn(1, 9, dtype=torch.float64)
+    assert grow_basis(NONE, inputs.float().double(), 1.0).shape == (4, 1)
+    assert grow_basis(NONE, torch.zeros(4, 3, dtype=torch.float64), 1.0).shape == (4, 0)
+
+
+# -- Projection --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("scenario", ["domain", "class"])
+def test_the_second_task_leaves_the_network_as_it_was_on_the_first(model, scenario):
+    """The output for inputs in the basis cannot change in any layer, momentum or not; the threshold keeps all of it."""
+    tasks = stream(scenario, model)
+    # So few examples that their inputs do not fill the space of any layer.
+    run = method("gpm", tasks, {"threshold": 1.0, "examples": 4}, model=model, momentum=0.9)
+    play(run, events(tasks)[:7])
+    old = next(tasks.tasks[0].train.batches(8, make_generator(0, "end")))[0][:4]  # those whose inputs were collected
+    before, moved = run.model(old).detach(), weights(run.model)
+    play(run, events(tasks)[7:13])
+    assert (weights(run.model) - moved).norm() > 1e-2
+    assert torch.allclose(run.model(old), before, atol=2e-6)
+
+
+def test_where_every_task_has_its_own_outputs_the_last_layer_is_free():
+    runs = {scenario: method("gpm", stream(scenario), {"examples": 4}) for scenario in ("task", "domain", "class")}
+    for scenario, run in runs.items():
+        play(run, events(stream(scenario)))
+    assert runs["task"].decisions["classifier"] == {"accept": 15, "project": 0, "discard": 0, "zero": 0}
+    assert runs["task"].decisions["hidden1"] == {"accept": 5, "project": 10, "discard": 0, "zero": 0}
+    for scenario in ("domain", "class"):
+        assert runs[scenario].decisions["classifier"]["project"] == 10
+
+
+def test_other_parameters_are_frozen_after_the_first_task():
+    tasks = stream()
+    run = method("gpm", tasks)
+    norm = nn.BatchNorm1d(10)
+    run.model.relu1 = nn.Sequential(norm, nn.ReLU())
+    run = type(run)(run.model, run.training, run.options)
+    start = norm.weight.detach().clone()
+    play(run, events(tasks)[:7])
+    first = norm.weight.detach().clone()
+    assert not torch.equal(first, start)
+    play(run, events(tasks)[7:])
+    assert torch.equal(norm.weight, first)
+
+
+def test_the_first_task_is_plain_descent():
+    tasks = stream()
+    runs = [method(name, tasks) for name in ("gpm", "sgd")]
+    for run in runs:
+        play(run, events(tasks)[:6])
+    assert torch.equal(*(weights(run.model) for run in runs))
+
+
+def test_memory_bytes():
+    tasks = stream()
+    run = method("gpm", tasks, {"threshold": 1.0, "examples": 3})
+    play(run, events(tasks)[:7])
+    # Three examples span three dimensions: 13 inputs of the hidden layer, 11 of the classifier.
+    assert run.memory_bytes == 3 * (13 + 11) * 4
+
+
+def test_thresholds_by_layer_and_by_task():
+    tasks = stream()
+    run = method("gpm", tasks, {"threshold": (0.5, 1.0), "examples": 3})
+    play(run, events(tasks)[:7])
+    assert {name: basis.shape[1] for name, basis in run.bases.items()} == {"hidden1": 1, "classifier": 3}
+    plain, rising = (method("gpm", tasks, {"threshold": 0.8, "threshold_increase": i}) for i in (0.0, 0.1))
+    for run in (plain, rising):
+        play(run, events(tasks)[:7])
+    assert plain.memory_bytes == rising.memory_bytes  # the first task has no increase
+    for run in (plain, rising):
+        play(run, events(tasks)[7:])
+    assert plain.memory_bytes < rising.memory_bytes
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize(("scenario", "model"), [("domain", "mlp"), ("task", "cnn"), ("class", "mlp")])
+def test_a_resumed_run_ends_the_same(cut, scenario, model):
+    check_resumed("gpm", {"threshold": 0.9, "threshold_increase": 0.02, "examples": 20}, scenario, model, cut)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_ending_a_task_leaves_the_model_alone(model):
+    tasks = stream(model=model)
+    check_left_alone(method("gpm", tasks, model=model), tasks)
+
+
+def test_concerns():
+    tasks = stream()
+    run = method("gpm", tasks, {"threshold": 0.8})
+    play(run, events(tasks)[:7])
+    assert run.concerns() == ["gpm: no step was ever projected; every update equalled SGD's"]
+    play(run, events(tasks)[7:])
+    assert run.concerns() == []
+    run = method("gpm", tasks, {"threshold": (1.0, 0.5)})
+    play(run, events(tasks))
+    assert run.concerns() == ["gpm: the basis of layer 'hidden1' spans all of its 13 inputs; nothing is left to learn"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"threshold": 0}, {"threshold": 1.1}, {"threshold": (0.9, 2)}, {"examples": 0}, {"threshold_increase": -1}],
+)
+def test_bad_options(wrong):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        GPMOptions(**wrong)
+
+
+def test_as_many_thresholds_as_layers():
+    with pytest.raises(ValueError, match="`threshold` must be one number or one for each of the layers hidden1, cl"):
+        method("gpm", stream(), {"threshold": (0.9, 0.9, 0.9)})

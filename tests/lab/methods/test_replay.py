@@ -1,0 +1,120 @@
+"""ER and DER++: their sample of what was seen, their losses, their state."""
+
+from itertools import combinations
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, mse_loss
+
+from sfao.lab.methods.reservoir import Reservoir
+from tests.lab.methods.laboratory import CUTS, check_left_alone, check_resumed, events, method, play, stream, weights
+
+
+def fill(capacity: int, count: int, seed: int, batch: int = 7) -> Reservoir:
+    held = Reservoir(capacity, torch.Generator().manual_seed(seed))
+    for numbers in torch.arange(count).split(batch):
+        held.add(numbers[:, None].float(), numbers, slice(0, 2))
+    return held
+
+
+def test_a_reservoir_holds_all_there_is_until_it_is_full():
+    held = fill(10, 9, 0)
+    assert sorted(held.draw(100).targets.tolist()) == list(range(9))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_every_pair_has_the_same_chance(batch):
+    """1000 samples of 2 among 5: each of the ten pairs is a tenth of them, within five standard errors."""
+    found = dict.fromkeys(combinations(range(5), 2), 0)
+    for seed in range(1000):
+        found[tuple(sorted(fill(2, 5, seed, batch).draw(2).targets.tolist()))] += 1
+    error = (1000 * 0.1 * 0.9) ** 0.5
+    assert all(abs(count - 100) < 5 * error for count in found.values())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("batch", [1, 7, 60])
+def test_every_example_has_the_same_chance(batch):
+    """3000 samples of 10 among 60: each is held in a sixth of them, within five standard errors."""
+    found = torch.zeros(60)
+    for seed in range(3000):
+        held = fill(10, 60, seed, batch)
+        assert len(held) == 10
+        kept = held.draw(10).targets
+        assert len(set(kept.tolist())) == 10
+        found[kept] += 1
+    error = (3000 * (1 / 6) * (5 / 6)) ** 0.5
+    assert (found - 500).abs().max() < 5 * error
+
+
+def test_what_belongs_together_stays_together():
+    held = Reservoir(5, torch.Generator().manual_seed(0))
+    for number in range(40):
+        values = torch.full((3,), float(number))
+        head = slice(2 * (number % 2), 2 * (number % 2) + 2)
+        held.add(values[:, None], values.long(), head, values[:, None] * 10)
+    drawn = held.draw(5)
+    assert drawn.inputs[:, 0].tolist() == drawn.targets.tolist()
+    assert [head.start for head in drawn.outputs] == [2 * (target % 2) for target in drawn.targets.tolist()]
+    inputs, answered = held.draw_with_logits(5)
+    assert torch.equal(inputs * 10, answered)
+
+
+def test_er_learns_the_mean_loss_of_the_batch_and_of_the_stored():
+    tasks = stream("task")
+    run = method("er", tasks, {"examples": 30, "batch": 1000}, lr=1.0)
+    play(run, events(tasks)[:9])
+    _, _, (x, y, outputs) = events(tasks)[9]
+    stored = run.memory.draw(1000)
+    total = cross_entropy(run.model(x)[:, outputs], y, reduction="sum")
+    total = total + sum(
+        cross_entropy(run.model(one[None])[:, head], target[None])
+        for one, target, head in zip(stored.inputs, stored.targets, stored.outputs, strict=True)
+    )
+    grads = torch.autograd.grad(total / (len(y) + len(stored.targets)), list(run.model.parameters()))
+    before = weights(run.model)
+    run.step(x, y, outputs)
+    expected = before - torch.cat([grad.flatten() for grad in grads])
+    assert torch.allclose(weights(run.model), expected, atol=1e-6)
+
+
+def test_derpp_learns_old_answers_and_labels():
+    tasks = stream("domain")
+    run = method("derpp", tasks, {"examples": 30, "batch": 1000, "answers": 0.3, "labels": 0.7}, lr=1.0)
+    play(run, events(tasks)[:9])
+    _, _, (x, y, outputs) = events(tasks)[9]
+    stored = run.memory.draw(1000)
+    inputs, answered = run.memory.draw_with_logits(1000)
+    loss = cross_entropy(run.model(x), y)
+    loss = loss + 0.3 * mse_loss(run.model(inputs), answered)
+    loss = loss + 0.7 * cross_entropy(run.model(stored.inputs), stored.targets)
+    grads = torch.autograd.grad(loss, list(run.model.parameters()))
+    before = weights(run.model)
+    run.step(x, y, outputs)
+    expected = before - torch.cat([grad.flatten() for grad in grads])
+    assert torch.allclose(weights(run.model), expected, atol=1e-6)
+
+
+def test_answers_are_those_of_when_an_example_was_learnt():
+    tasks = stream("domain")
+    run = method("derpp", tasks, {"examples": 8})
+    begin, step = events(tasks)[:2]
+    play(run, [begin])
+    with torch.no_grad():
+        answers = run.model(step[2][0])
+    play(run, [step])
+    inputs, answered = run.memory.draw_with_logits(8)
+    places = [(step[2][0] == one).flatten(1).all(1).nonzero().item() for one in inputs]
+    assert torch.allclose(answers[places], answered)
+
+
+@pytest.mark.parametrize("name", ["er", "derpp"])
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+def test_a_run_resumes_bit_for_bit(name, cut):
+    check_resumed(name, {"examples": 12}, "task", "mlp", cut)
+
+
+@pytest.mark.parametrize("name", ["er", "derpp", "lwf", "sgp"])
+def test_the_end_of_a_task_leaves_the_model_alone(name):
+    tasks = stream()
+    check_left_alone(method(name, tasks), tasks)

@@ -1,0 +1,86 @@
+"""Building models by name: exact sizes, seeds, and a caller whose random numbers are left alone."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfao.lab.models import MODELS, build_model
+from sfao.layers import layer_groups
+
+GREY, RGB = (1, 28, 28), (3, 32, 32)
+
+
+def parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def same_weights(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "outputs", "count"),
+    [
+        ("mlp", GREY, 2, 201_474),
+        ("mlp", GREY, 10, 203_530),
+        ("cnn", RGB, 2, 1_068_738),
+        ("cnn", RGB, 10, 1_070_794),
+        ("wrn-28-10", RGB, 10, 36_479_194),
+    ],
+)
+def test_the_parameters_are_those_of_the_paper(name, shape, outputs, count):
+    assert parameters(build_model(name, shape, outputs, seed=0)) == count
+
+
+@given(seed=st.integers(0, 2**63 - 1), name=st.sampled_from(["mlp", "cnn"]))
+@settings(max_examples=10, deadline=None)
+def test_the_seed_alone_decides_the_weights(seed, name):
+    model = build_model(name, (1, 8, 8), 2, seed)
+    torch.rand(3)
+    assert same_weights(model, build_model(name, (1, 8, 8), 2, seed))
+    assert not same_weights(model, build_model(name, (1, 8, 8), 2, seed ^ 1))
+
+
+def test_weights_are_what_torch_gives_after_seeding_it():
+    torch.manual_seed(3)
+    expected = torch.nn.Linear(4, 5).weight
+    assert torch.equal(build_model("mlp", (1, 2, 2), 2, seed=3, hidden=5).hidden1.weight, expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_callers_random_numbers_go_on_as_if_nothing_was_built(name):
+    torch.manual_seed(11)
+    expected = torch.rand(4)
+    torch.manual_seed(11)
+    build_model(name, (3, 8, 8), 2, seed=5)
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_default_device_of_the_caller_does_not_change_the_weights():
+    expected = build_model("mlp", GREY, 2, seed=0)
+    with torch.device("meta"):
+        built = build_model("mlp", GREY, 2, seed=0)
+    assert same_weights(built, expected)
+
+
+def test_layers_carry_names_that_a_report_can_show():
+    named = [group["name"] for group in layer_groups(build_model("mlp", GREY, 2, seed=0, hidden=[16, 8]))]
+    assert named == ["hidden1", "hidden2", "classifier"]
+    named = [group["name"] for group in layer_groups(build_model("cnn", RGB, 2, seed=0, fc=8))]
+    assert named == ["conv1", "conv2", "fc", "classifier"]
+
+
+def test_unknown_names_are_refused_with_the_nearest_valid_one():
+    with pytest.raises(ValueError, match=r"`model` must be one of mlp, cnn, wrn-28-10, got 'wrn-28' .*'wrn-28-10'"):
+        build_model("wrn-28", RGB, 2, seed=0)
+    with pytest.raises(ValueError, match=r"unknown option `hiden` \(did you mean 'hidden'\?\)"):
+        build_model("mlp", GREY, 2, seed=0, hiden=8)
+    with pytest.raises(ValueError, match="unknown option `hidden`; the options are fc"):
+        build_model("cnn", RGB, 2, seed=0, hidden=8)
+
+
+@pytest.mark.parametrize("outputs", [0, -1, 2.0, True])
+def test_outputs_must_be_a_count(outputs):
+    with pytest.raises(ValueError, match="`outputs` must be a whole number of at least 1"):
+        build_model("mlp", GREY, outputs, seed=0)

@@ -1,0 +1,152 @@
+"""Split streams: which classes and examples a task holds, and how they are labelled."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfao.lab.streams.split import split
+from sfao.lab.streams.stream import SCENARIOS
+
+
+def classes_of(stream):
+    return [task.classes for task in stream]
+
+
+@given(
+    size=st.integers(2, 4),
+    tasks=st.integers(1, 5),
+    scenario=st.sampled_from(SCENARIOS),
+    seed=st.integers(0, 50),
+    validation=st.sampled_from([0.0, 0.1, 0.5]),
+    shuffle_classes=st.booleans(),
+    order=st.sampled_from([None, "random"]),
+)
+@settings(max_examples=50, deadline=None)
+def test_every_example_is_in_one_part_with_the_right_label(tiny, size, tasks, scenario, **options):
+    dataset = tiny(classes=size * tasks)
+    stream = split(dataset, tasks=tasks, scenario=scenario, **options)
+    assert sorted(label for task in stream for label in task.classes) == list(range(size * tasks))
+    train = [part for task in stream for part in (task.train, task.validation) if part is not None]
+    for parts, images, labels in (
+        (train, dataset.train_images, dataset.train_labels),
+        ([task.test for task in stream], dataset.test_images, dataset.test_labels),
+    ):
+        assert sorted(torch.cat([part.indices for part in parts]).tolist()) == list(range(len(labels)))
+        assert all(part.images is images for part in parts)
+    for task in stream:
+        for part, labels in ((task.train, dataset.train_labels), (task.test, dataset.test_labels)):
+            assert set(labels[part.indices].tolist()) == set(task.classes)
+            width = task.outputs.stop - task.outputs.start
+            assert 0 <= int(part.labels.min()) <= int(part.labels.max()) < width
+            pairs = set(zip(labels[part.indices].tolist(), part.labels.tolist(), strict=True))
+            assert len(pairs) == size, "a class has one label"
+            if scenario == "class":
+                assert all(original == label for original, label in pairs)
+            else:
+                assert {label for _, label in pairs} == set(range(size))
+
+
+def test_the_usual_stream_of_ten_classes(tiny):
+    stream = split(tiny())
+    assert [task.name for task in stream] == ["0/1", "2/3", "4/5", "6/7", "8/9"]
+    assert (stream.name, stream.scenario, stream.outputs, stream.input_shape) == ("split-tiny", "domain", 2, (1, 3, 4))
+    assert [len(task.train) for task in stream] == [20] * 5
+    assert [task.validation for task in stream] == [None] * 5
+    assert len(stream) == 5
+
+
+@pytest.mark.parametrize(("classes", "tasks", "first"), [(100, 10, "0-9"), (200, 10, "0-19")])
+def test_the_usual_streams_of_many_classes(tiny, classes, tasks, first):
+    stream = split(tiny(classes=classes, train=1, test=1))
+    assert (len(stream), stream.tasks[0].name) == (tasks, first)
+
+
+@pytest.mark.parametrize(("scenario", "outputs"), [("domain", 2), ("task", 10), ("class", 10)])
+def test_the_outputs_of_the_model_and_of_a_task(tiny, scenario, outputs):
+    stream = split(tiny(), scenario=scenario)
+    assert stream.outputs == outputs
+    third = slice(4, 6) if scenario == "task" else slice(0, outputs)
+    assert stream.tasks[2].outputs == third
+
+
+def test_batches_hold_the_images_of_their_classes(tiny):
+    dataset = tiny()
+    task = split(dataset, scenario="class").tasks[1]
+    images, labels = next(task.train.batches(100))
+    assert set(labels.tolist()) == {2, 3}
+    expected = (dataset.train_images[task.train.indices].float() / 255 - 0.2) / 0.5
+    torch.testing.assert_close(images, expected)
+    assert torch.equal(labels, dataset.train_labels[task.train.indices])
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_order_moves_whole_tasks(tiny, scenario):
+    plain, moved = (split(tiny(), scenario=scenario, order=order) for order in (None, "4,2,0,1,3"))
+    for place, task in zip([4, 2, 0, 1, 3], moved, strict=True):
+        same = plain.tasks[place]
+        assert (task.name, task.classes, task.outputs) == (same.name, same.classes, same.outputs)
+        assert torch.equal(task.train.labels, same.train.labels)
+    assert (plain.order, moved.order) == ((0, 1, 2, 3, 4), (4, 2, 0, 1, 3))
+
+
+def test_classes_are_shuffled_by_the_seed_only_when_asked(tiny):
+    shuffled = [classes_of(split(tiny(), seed=seed, shuffle_classes=True)) for seed in (0, 0, 1)]
+    assert shuffled[0] == shuffled[1] != shuffled[2]
+    assert classes_of(split(tiny(), seed=0)) == classes_of(split(tiny(), seed=1))
+
+
+def test_shuffled_classes_are_listed_and_named_in_the_order_of_their_labels(tiny):
+    dataset = tiny()
+    for task in split(dataset, tasks=5, seed=3, shuffle_classes=True):
+        of_label = [dataset.train_labels[task.train.indices][task.train.labels == label][0] for label in range(2)]
+        assert task.classes == tuple(map(int, of_label))
+        assert task.name == "/".join(map(str, task.classes))
+
+
+def test_many_shuffled_classes_have_a_short_name(tiny):
+    names = [task.name for task in split(tiny(classes=100, train=1, test=1), shuffle_classes=True)]
+    assert all(name.endswith("/... (10)") for name in names)
+
+
+def test_validation_is_held_out_of_training_and_leaves_the_test_part_alone(tiny):
+    dataset = tiny(train=10)
+    for task, plain in zip(split(dataset, validation=0.2, seed=1), split(dataset), strict=True):
+        assert (len(task.train), len(task.validation)) == (16, 4)
+        assert sorted(task.validation.labels.tolist()) == [0, 0, 1, 1]
+        assert torch.equal(task.test.indices, plain.test.indices)
+
+
+def test_held_out_examples_do_not_depend_on_the_stream(tiny):
+    few, many = (
+        torch.cat([task.validation.indices for task in split(tiny(), tasks=tasks, scenario="class", validation=0.3)])
+        for tasks in (2, 5)
+    )
+    assert sorted(few.tolist()) == sorted(many.tolist())
+
+
+def test_tasks_that_do_not_divide_the_classes_are_refused(tiny):
+    with pytest.raises(ValueError, match="`tasks` must divide the 10 classes of 'tiny' evenly, got 3"):
+        split(tiny(), tasks=3)
+    with pytest.raises(ValueError, match="`tasks` must divide the 10 classes of 'tiny' evenly, got 20"):
+        split(tiny(), tasks=20)
+    with pytest.raises(ValueError, match="`tasks` must be a whole number of at least 1, got 0"):
+        split(tiny(), tasks=0)
+
+
+def test_a_number_of_classes_without_usual_tasks_needs_one(tiny):
+    with pytest.raises(ValueError, match="`tasks` must be given for a data set of 6 classes, got None"):
+        split(tiny(classes=6))
+    assert len(split(tiny(classes=6), tasks=2)) == 2
+
+
+def test_one_class_a_task_is_for_the_class_scenario_only(tiny):
+    for scenario in ("domain", "task"):
+        with pytest.raises(ValueError, match=f"`tasks` must leave at least 2 classes a task in scenario '{scenario}'"):
+            split(tiny(), tasks=10, scenario=scenario)
+    assert len(split(tiny(), tasks=10, scenario="class")) == 10
+
+
+def test_unknown_scenarios_are_refused_with_the_nearest_one(tiny):
+    with pytest.raises(ValueError, match=r"`scenario` must be one of domain, task, class, got 'tasks' .*'task'"):
+        split(tiny(), scenario="tasks")

@@ -1,0 +1,183 @@
+"""Memories: products and projections are those of the directions as plain vectors."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfao.memory.directions import Layout, lay_out
+from sfao.memory.factored import find_factors
+from sfao.memory.memory import Memory, as_matrix, is_channels_last, write_matrix
+from sfao.memory.slots import Slots
+from sfao.options import STORAGES
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def make_memory(kind, layout, gradients, dtype=torch.float32, rank=2):
+    """Return a memory of one matrix with one direction per gradient, a list of (rows x columns) per parameter."""
+    memory = Memory()
+    memory.add_part(STORAGES[kind](layout, dtype, rank, torch.device("cpu")), [False] * len(layout.columns))
+    encoded = [memory.encode(gradient, 1.0)[0] for gradient in gradients]
+    tensors = [torch.stack(values) for values in zip(*encoded, strict=True)]
+    count = len(gradients)
+    memory.commit([tensors], Slots((0,) * count, tuple(range(1, count + 1)), {0: count}))
+    return memory
+
+
+def make_gradients(layout, count, seed=0, rank=2):
+    """Return gradients of a rank that factors hold exactly."""
+    left, right = randn(count, layout.rows, rank, seed=seed), randn(count, rank, sum(layout.columns), seed=seed + 1)
+    return [list(torch.split(matrix, list(layout.columns), dim=1)) for matrix in left @ right]
+
+
+def as_rows(gradients, active=(True, True)):
+    return torch.stack(
+        [torch.cat([g.flatten() for g, on in zip(own, active, strict=True) if on]) for own in gradients]
+    ).double()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(sorted(STORAGES)),
+    st.integers(1, 9),
+    st.integers(3, 8),
+    st.integers(3, 9),
+    st.integers(0, 10**6),
+    st.booleans(),
+)
+def test_products_and_projection_are_those_of_plain_vectors(kind, count, rows, columns, seed, has_bias):
+    layout, active = Layout(rows, (columns, 1)), (True, has_bias)
+    gradients = make_gradients(layout, count, seed)
+    memory = make_memory(kind, layout, gradients)
+    plain = as_rows(gradients, active)
+    gradient = [randn(rows, columns, seed=seed + 2), randn(rows, 1, seed=seed + 3) if has_bias else None]
+    vector = torch.cat([g.flatten() for g in gradient if g is not None]).double()
+    scale = float(plain.norm() * vector.norm())
+    assert torch.allclose(memory.dots(gradient), plain @ vector, atol=1e-5 * scale)
+    index = torch.tensor([count - 1, 0])
+    assert torch.allclose(memory.dots(gradient, index), (plain @ vector)[index], atol=1e-5 * scale)
+    least, greatest = memory.extreme_dots(memory.dots(gradient), None, active)
+    units = plain @ vector / plain.norm(dim=1)
+    assert float(least) == pytest.approx(float(units.min()), abs=1e-5 * float(vector.norm()))
+    assert float(greatest) == pytest.approx(float(units.max()), abs=1e-5 * float(vector.norm()))
+    assert torch.allclose(memory.gram(active).matrix, plain @ plain.T, atol=1e-5 * float(plain.norm()) ** 2)
+    memory.subtract_(gradient, torch.ones(count, dtype=torch.float64))
+    found = torch.cat([g.flatten() for g in gradient if g is not None]).double()
+    assert torch.allclose(found, vector - plain.sum(0), atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+def test_products_are_those_of_the_directions_that_are_held_now(kind):
+    layout = Layout(4, (6,))
+    gradients = make_gradients(layout, 5)
+    memory = make_memory(kind, layout, gradients)
+    memory.projection("span", (True,))
+    (changed,) = make_gradients(layout, 1, seed=9)
+    for tensor, value in zip(memory.parts[0].tensors, memory.encode(changed, 1.0)[0], strict=True):
+        tensor[1] = value
+    memory.commit([memory.parts[0].tensors], memory.slots.set(1, 1, 6))
+    gradients[1] = changed
+    plain = as_rows(gradients, (True,))
+    assert torch.allclose(memory.gram((True,)).matrix, plain @ plain.T, atol=1e-4)
+    assert memory.workspace_bytes > 0
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+def test_bfloat16_holds_directions_to_three_digits(kind):
+    layout = Layout(5, (6, 1))
+    gradients = make_gradients(layout, 4)
+    narrow, wide = (make_memory(kind, layout, gradients, dtype) for dtype in (torch.bfloat16, torch.float32))
+    gradient = [randn(5, 6, seed=3), randn(5, 1, seed=4)]
+    assert narrow.bytes * 2 == wide.bytes
+    assert torch.allclose(narrow.dots(gradient), wide.dots(gradient), atol=0.02 * float(as_rows(gradients).norm()))
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+def test_grown_rows_are_zero(kind):
+    layout = Layout(4, (6, 1))
+    memory = make_memory(kind, layout, make_gradients(layout, 3))
+    gradient = [randn(4, 6, seed=3), randn(4, 1, seed=4)]
+    dots = memory.dots(gradient)
+    memory.grow([Layout(6, (6, 1))])
+    larger = [torch.cat([part, randn(2, part.shape[1], seed=7)]) for part in gradient]
+    assert torch.allclose(memory.dots(larger), dots, atol=1e-6)
+    assert memory.size == 42
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+def test_a_copy_is_a_memory_of_its_own(kind):
+    layout = Layout(4, (6,))
+    memory = make_memory(kind, layout, make_gradients(layout, 3))
+    twin, gradient = memory.clone(), [randn(4, 6)]
+    dots = memory.dots(gradient)
+    for tensor in twin.parts[0].tensors:
+        tensor.zero_()
+    assert torch.equal(memory.dots(gradient), dots)
+    assert not twin.dots(gradient).any()
+
+
+def test_parameters_that_are_added_are_zero_in_old_directions():
+    layout = Layout(4, (6,))
+    memory = make_memory("dense", layout, make_gradients(layout, 3))
+    memory.add_part(STORAGES["dense"](Layout(2, (2,)), torch.float32, 1, torch.device("cpu")), [False])
+    gradient = randn(4, 6)
+    assert torch.equal(memory.dots([gradient, randn(2, 2)]), memory.dots([gradient, None]))
+    assert not memory.dots([None, randn(2, 2)]).any()
+    assert memory.extreme_dots(torch.zeros(3, dtype=torch.float64), None, (False, True)) == ()
+
+
+def test_a_memory_that_spans_a_layer_says_so():
+    layout = Layout(2, (2,))
+    assert make_memory("dense", layout, [[matrix] for matrix in randn(4, 2, 2)]).spans_everything()
+    assert not make_memory("dense", layout, [[matrix] for matrix in randn(3, 2, 2)]).spans_everything()
+    assert not make_memory("dense", layout, [[matrix] for matrix in torch.ones(5, 2, 2)]).spans_everything()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ([(5, 3), (5,)], [(5, (3, 1))]),
+        ([(5, 3, 2, 2), (5,), (7,), (7,)], [(5, (12, 1)), (1, (7, 7))]),
+        ([(9, 2), (9, 3), (9,), (9,)], [(9, (2, 3, 1, 1))]),
+        ([(), (3,)], [(1, (1, 3))]),
+        ([(1, 4), (1,)], [(1, (4, 1))]),
+    ],
+)
+def test_layouts(shapes, expected):
+    assert [(layout.rows, layout.columns) for layout in lay_out(shapes)] == expected
+
+
+@given(st.integers(1, 80), st.integers(1, 80), st.integers(1, 4), st.integers(0, 1000))
+@settings(deadline=None, max_examples=30)
+def test_factors_are_exact_up_to_their_rank_and_the_best_beyond(rows, columns, rank, seed):
+    rank = min(rank, rows, columns)
+    exact = randn(rows, rank, seed=seed) @ randn(rank, columns, seed=seed + 1)
+    left, right = find_factors(exact, rank)
+    assert torch.allclose(left.T @ right, exact, atol=1e-4 * float(exact.norm()))
+    full = exact + 0.05 * randn(rows, columns, seed=seed + 2)
+    left, right = find_factors(full, rank)
+    best = torch.linalg.svdvals(full.double())[rank:].square().sum().sqrt()
+    error = (left.T.double() @ right.double() - full.double()).norm()
+    assert error <= 1.1 * best + 1e-4 * full.norm()
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e20])
+@pytest.mark.parametrize("is_stored_so", [False, True])
+def test_gradients_become_matrices_and_back(channels_last, scale, is_stored_so):
+    gradient = randn(4, 3, 2, 2) / scale
+    if channels_last:
+        gradient = gradient.to(memory_format=torch.channels_last)
+    assert is_channels_last(gradient) is channels_last
+    matrix = as_matrix(gradient, (4, 12), is_stored_so, scale)
+    wanted = (gradient.movedim(1, -1) if is_stored_so else gradient).reshape(4, 12).double() * scale
+    assert torch.allclose(matrix.double(), wanted)
+    assert (matrix.data_ptr() == gradient.data_ptr()) == (scale == 1 and channels_last == is_stored_so)
+    before = gradient.clone()
+    matrix.mul_(2)
+    write_matrix(matrix, gradient, is_stored_so, scale)
+    assert torch.allclose(gradient, 2 * before)
+    assert is_channels_last(gradient) is channels_last

@@ -1,0 +1,89 @@
+"""The step that is captured on CUDA, run without a graph: it decides and changes gradients as the plain step does."""
+
+import copy
+
+import pytest
+import torch
+
+from sfao.decision import Decision
+from sfao.graph_step import GraphStep, can_capture, make_key
+from sfao.optimizer import SFAO
+from sfao.step import measure, project, read_gradients
+from tests.problem import PROJECT, loss, make_trained, network, task
+
+pytestmark = pytest.mark.filterwarnings("ignore:the directions of these layers span:RuntimeWarning")
+MIXED = {"accept_above": 0.5, "discard_below": 0.2, "samples": 3}
+
+
+def make_steps(optimizer, model, seed, dtype=torch.float32):
+    optimizer.zero_grad()
+    x, y = task(seed, dtype=dtype)[0]
+    loss(model(x), y).backward()
+    return read_gradients(optimizer.gate)
+
+
+def plain(steps):
+    measure(steps)
+    for step in steps:
+        step.decide()
+    project([step for step in steps if step.decision is Decision.PROJECT])
+
+
+@pytest.mark.parametrize("options", [PROJECT, MIXED, {**MIXED, "storage": "factored"}, {"accept_above": -1}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_same_updates_as_the_plain_step(options, dtype):
+    model = network(dtype=dtype)
+    optimizer = SFAO(model, capacity=9, **options)
+    for number in range(2):
+        optimizer.consolidate(task(number, dtype=dtype), loss)
+    decisions, graphs = set(), None
+    for seed in range(10, 30):
+        fast = make_steps(optimizer, model, seed, dtype)
+        assert can_capture(fast)
+        graphs = GraphStep(fast) if graphs is None else graphs
+        if not graphs.run(fast):  # nearly inside the span
+            continue
+        updates = [gradient.clone() for step in fast for gradient in step.present]
+        slow = make_steps(optimizer, model, seed, dtype)
+        plain(slow)
+        for one, other in zip(fast, slow, strict=True):
+            assert one.decision is other.decision
+            assert one.kept == pytest.approx(other.kept, abs=1e-4)
+            assert one.cosine == pytest.approx(other.cosine, abs=1e-5)
+            assert one.sample is other.sample or torch.equal(one.sample, other.sample)
+        expected = [gradient for step in slow for gradient in step.present]
+        tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
+        assert all(torch.allclose(a, b, atol=tolerance) for a, b in zip(updates, expected, strict=True))
+        decisions |= {step.decision for step in fast}
+        for layer in optimizer.gate.layers:
+            layer.sampler.turn += 1
+    assert len(decisions) == (3 if "samples" in options else 1)
+
+
+def test_rare_cases_are_left_to_the_plain_step():
+    model, optimizer = make_trained(1, capacity=5, **PROJECT)
+    graphs = GraphStep(make_steps(optimizer, model, 3))
+    for factor in (1e20, 0.0, float("nan")):
+        steps = make_steps(optimizer, model, 3)
+        for gradient in steps[0].present:
+            gradient.mul_(factor)
+        before = [gradient.clone() for step in steps for gradient in step.present]
+        assert not graphs.run(steps)
+        after = [gradient for step in steps for gradient in step.present]
+        assert all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in zip(before, after, strict=True))
+
+
+def test_what_cannot_be_captured():
+    model, optimizer = make_trained(1, capacity=5)
+    steps = make_steps(optimizer, model, 0)
+    assert can_capture(steps)
+    key = make_key(steps)
+    assert make_key(make_steps(optimizer, model, 1)) == key
+    optimizer.param_groups[0]["projection"] = "cone"
+    assert not can_capture(steps)
+    assert make_key(steps) != key
+    empty = SFAO(copy.deepcopy(model))
+    assert not can_capture(make_steps(empty, model, 0) or steps)
+    spanned_model, spanned = make_trained(0)
+    spanned.consolidate(task(0), target="logit")
+    assert not can_capture(make_steps(spanned, spanned_model, 0))

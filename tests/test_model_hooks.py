@@ -1,0 +1,241 @@
+"""Hooks on the model: evaluation, saving, copies, frozen BatchNorm statistics and torch.compile."""
+
+import pickle
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
+
+from sfao.drift_bound import DriftBound
+from sfao.model_hooks import FreezeStatistics, WeakHook
+from tests.bounding import (
+    Batches,
+    consolidated,
+    copy_weights,
+    make_batches,
+    make_bound,
+    make_cnn,
+    make_mlp,
+    same,
+    train,
+)
+
+SHAPE = (6, 2, 6, 6)
+
+
+class Network(nn.Module):
+    """A model of its own class: torch.compile runs the hooks of such models outside of the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = make_cnn()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def make_dirty(model: nn.Module, batches: Batches) -> tuple[DriftBound, Any, list[Tensor]]:
+    """Return a bound whose model took steps far out of its set, the optimizer and the nearest allowed weights."""
+    bound, optimizer = consolidated(model, batches, every=1000, clip=None)
+    state = bound.state_dict()
+    train(model, optimizer, batches, 3, lambda x, y: -5 * cross_entropy(x, y))
+    twin = DriftBound(copy := deepcopy(model), energy=1.0)
+    twin.load_state_dict(state)
+    twin.apply()
+    return bound, optimizer, copy_weights(copy)
+
+
+@pytest.mark.parametrize(
+    "flush", ["eval", "inference", "state_dict", "optimizer", "bound", "consolidate", "apply", "detach"]
+)
+def test_weights_are_projected_before_they_are_read(flush: str) -> None:
+    model, batches = make_cnn(), make_batches(*SHAPE)
+    bound, optimizer, allowed = make_dirty(model, batches)
+    assert not same(copy_weights(model), allowed)
+    if flush == "eval":
+        model.eval()(batches[0][0])
+    elif flush == "inference":
+        with torch.inference_mode():
+            model.eval()(batches[0][0])
+    elif flush == "consolidate":
+        bound.consolidate(batches, cross_entropy)
+    else:
+        {"state_dict": model.state_dict, "optimizer": optimizer.state_dict, "bound": bound.state_dict}.get(
+            flush, getattr(bound, flush, None)
+        )()
+    assert same(copy_weights(model), allowed)
+
+
+def test_training_forward_passes_change_nothing() -> None:
+    model, batches = make_cnn(), make_batches(*SHAPE)
+    make_dirty(model, batches)
+    before = copy_weights(model)
+    model.train()(batches[0][0])
+    assert same(copy_weights(model), before)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_evaluation_between_forward_and_backward(context: Any) -> None:
+    model, batches = make_cnn(), make_batches(*SHAPE)
+    _, _, allowed = make_dirty(model, batches)
+    projected, plain, (x, y) = deepcopy(model), deepcopy(model), batches[0]
+    for parameter, value in zip(projected.parameters(), allowed, strict=True):
+        parameter.data = value
+    for module in (plain, model):  # BatchNorm of the copy is no longer frozen
+        module.train()
+        module[1].eval()
+        module.zero_grad()
+    cross_entropy(plain(x), y).backward()
+    before = copy_weights(model)
+    loss = cross_entropy(model(x), y)
+    model.eval()
+    with context():
+        torch.testing.assert_close(model(x), projected.eval()(x))
+        saved = list(model.state_dict().values())
+    with pytest.raises(RuntimeError):
+        model(torch.ones(1, 1))
+    model.train()
+    assert same(copy_weights(model), before)
+    loss.backward()
+    for own, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, expected.grad)
+    assert same(saved, list(projected.state_dict().values()))
+
+
+def test_copies_and_pickles_are_independent() -> None:
+    model, batches = make_cnn(), make_batches(*SHAPE)
+    bound, _, allowed = make_dirty(model, batches)
+    before = copy_weights(model)
+    for copy in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        copy.eval()(batches[0][0])
+        copy.state_dict()
+        copy.train()(batches[0][0])
+        assert same(copy_weights(model), before)
+        assert not same(list(copy.buffers()), list(model.buffers()))
+        copy.load_state_dict(copy.state_dict())
+    assert bound._is_dirty
+    assert not bound._loaded
+    bound.apply()
+    assert same(copy_weights(model), allowed)
+
+
+def test_hooks_of_a_deleted_bound_do_nothing() -> None:
+    class Owner:
+        def method(self) -> str:
+            return "called"
+
+    owner = Owner()
+    hook = WeakHook(owner.method)
+    assert hook() == "called"
+    assert deepcopy(hook)() is None
+    assert pickle.loads(pickle.dumps(hook))() is None
+    del owner
+    assert hook() is None
+    freeze = FreezeStatistics()
+    freeze.active = True
+    assert not deepcopy(freeze).active
+    assert not pickle.loads(pickle.dumps(freeze)).active
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "plain",
+        "eager",
+        "aot_eager",
+        "full wrapped eager",
+        "full wrapped aot_eager",
+        "called eager",
+        "called full wrapped eager",
+        "called full wrapped aot_eager",
+        "in place",
+    ],
+)
+def test_batch_norm_uses_frozen_statistics_after_the_first_task(form: str) -> None:
+    torch.compiler.reset()
+    model, batches = Network(), make_batches(*SHAPE, shift=1.0)
+    options: dict[str, Any] = {"backend": form.split()[-1], "fullgraph": "full" in form}
+    call: Any = model if form in ("plain", "in place") else torch.compile(model, **options)
+    if form == "in place":
+        model.compile(backend="eager")
+    if form.startswith("called"):
+        call(batches[0][0])
+    bound, optimizer = make_bound(call if "wrapped" in form else model, lr=0.1)
+    norm: Any = model.layers[1]
+    before = norm.running_mean.clone()
+    train(call, optimizer, batches)
+    moved = norm.running_mean.clone()
+    assert not torch.equal(before, moved)
+    bound.consolidate(batches, cross_entropy)
+    train(call, optimizer, make_batches(*SHAPE, seed=1, shift=-3.0))
+    assert torch.equal(norm.running_mean, moved)
+    x = make_batches(*SHAPE, shift=5.0)[0][0]
+    bound.apply()
+    model.train()
+    torch.testing.assert_close(call(x), model.eval()(x))
+    train(call, optimizer, batches, 3, lambda x, y: -9 * cross_entropy(x, y))
+    call.eval()(x)
+    assert bound.telemetry()["drift"] <= 1.001, "no projection before evaluation"
+
+
+def test_detach_unfreezes_batch_norm() -> None:
+    model, batches = make_cnn(), make_batches(*SHAPE)
+    bound, optimizer = consolidated(model, batches)
+    bound.detach()
+    before = model[1].running_mean.clone()
+    model.train()(batches[0][0])
+    assert not torch.equal(model[1].running_mean, before)
+    bound.attach(optimizer)
+    before = model[1].running_mean.clone()
+    model.train()(batches[0][0])
+    assert torch.equal(model[1].running_mean, before)
+
+
+def test_models_in_eval_mode_can_be_trained() -> None:
+    model, batches = make_mlp().eval(), make_batches(6, 5)
+    bound, optimizer = consolidated(model, batches)
+    train(model, optimizer, make_batches(6, 5, seed=1), 20)
+    bound.apply()
+    assert 0.5 < bound.telemetry()["drift"] <= 1.001
+    assert not model.training
+
+
+def test_loading_into_a_submodule_is_noticed() -> None:
+    model, batches = make_mlp(), make_batches(6, 5)
+    _, optimizer = consolidated(model, batches)
+    model[0].load_state_dict(nn.Linear(5, 6).state_dict())
+    before = copy_weights(model)
+    model.eval()(batches[0][0])
+    assert same(copy_weights(model), before), "loaded weights were pulled"
+    with pytest.raises(RuntimeError, match=r"layer '0' has .* times its allowed drift"):
+        train(model, optimizer, batches, 1)
+    assert same(copy_weights(model), before)
+
+
+def test_a_bound_for_a_compiled_model_reads_the_same_layers() -> None:
+    torch.compiler.reset()
+    model = make_mlp()
+    compiled = torch.compile(model, backend="eager")
+    bound = DriftBound(compiled).attach(SGD(compiled.parameters(), lr=0.1))
+    bound.consolidate(make_batches(6, 5), cross_entropy)
+    assert list(bound.memory) == ["0", "2"]
+
+
+@pytest.mark.parametrize("options", [{"backend": "eager", "fullgraph": True}, {"backend": "aot_eager"}])
+def test_compiled_blocks_are_bounded(options: dict[str, Any]) -> None:
+    torch.compiler.reset()
+    model, batches = make_mlp(), make_batches(6, 5)
+    norm = nn.BatchNorm1d(6)
+    model[0] = torch.compile(nn.Sequential(nn.Linear(5, 6), norm), **options)
+    bound, optimizer = make_bound(model, every=1)
+    train(model, optimizer, batches)
+    bound.consolidate(batches, cross_entropy)
+    assert list(bound.memory) == ["0.0", "0.1", "2"]
+    moved = norm.running_mean.clone()
+    train(model, optimizer, batches)
+    assert torch.equal(norm.running_mean, moved)
+    assert 0 < bound.telemetry()["drift"] <= 1.001
