@@ -170,7 +170,8 @@ class Projection:
     def _capture(self) -> None:
         """Capture the projection. Weights inside their sets, as after a consolidation, don't change meanwhile."""
         self._addresses = self._read_addresses()
-        self._graph = capture(self._subtract_excess, self._allowed.device)
+        with torch.no_grad(), torch.autocast("cuda", enabled=False):
+            self._graph = capture(self._subtract_excess, self._allowed.device)
 
     def _read_addresses(self) -> list[int]:
         return [parameter.data_ptr() for layer in self._layers for parameter in layer.parameters]
