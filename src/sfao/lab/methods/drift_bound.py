@@ -30,7 +30,7 @@ class DriftBoundOptions(MethodOptions):
     #: Steps between projections.
     every: PositiveInt = 8
     #: The share of the trace of the input moments that is stored as axes.
-    energy: float = Field(0.99, gt=0, le=1)
+    energy: float = Field(0.97, gt=0, le=1)
     #: Examples of a finished task that are run.
     examples: PositiveInt = 600
     #: The largest norm of a unit's gradient, relative to its weights, in models with BatchNorm; null: no clipping.
