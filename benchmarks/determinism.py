@@ -54,8 +54,8 @@ def do_runs(wanted: dict[str, Any]) -> None:
     """Run everything that is wanted in this process, and print {name: {weights, accuracy} or {error}} as JSON."""
     import torch
 
-    from sfao.lab.experiment.config import configure
-    from sfao.lab.experiment.execute import execute
+    from sfao.lab.run.config import configure
+    from sfao.lab.run.execute import execute
 
     torch.set_num_threads(wanted["threads"])
     found: dict[str, Any] = {}

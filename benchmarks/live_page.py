@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
-from sfao.lab.experiment.config import RunConfig, configure
-from sfao.lab.experiment.execute import execute
-from sfao.lab.experiment.record import versions
-from sfao.lab.experiment.run import Run
-from sfao.lab.experiment.telemetry import STEPS
-from sfao.lab.live_page.live_run import LiveRun
-from sfao.lab.live_page.server import serve_run
+from sfao.lab.live.live_run import LiveRun
+from sfao.lab.live.server import serve_run
+from sfao.lab.run.config import RunConfig, configure
+from sfao.lab.run.execute import execute
+from sfao.lab.run.record import versions
+from sfao.lab.run.run import Run
+from sfao.lab.run.telemetry import STEPS
 
 MODELS: dict[str, int | list[int]] = {"2 layers": 256, "31 layers": [32] * 30}
 LINES = 5000

@@ -17,9 +17,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from sfao.lab.data.dataset import Dataset, load_dataset
-from sfao.lab.experiment.config import configure
-from sfao.lab.experiment.run import Run
 from sfao.lab.models import build_model
+from sfao.lab.run.config import configure
+from sfao.lab.run.run import Run
 
 EXAMPLES = 12000
 

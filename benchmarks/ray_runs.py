@@ -30,12 +30,12 @@ os.environ.update(
 )
 from ray.cluster_utils import Cluster
 
-from sfao.lab.experiment.compare import Runner
-from sfao.lab.experiment.in_process import run_here
-from sfao.lab.experiment.plan import plan
-from sfao.lab.experiment.pool import run_all
-from sfao.lab.experiment.record import Record, versions
 from sfao.lab.launchers.ray_launcher import RayLauncher
+from sfao.lab.run.compare import Runner
+from sfao.lab.run.in_process import run_here
+from sfao.lab.run.plan import plan
+from sfao.lab.run.pool import run_all
+from sfao.lab.run.record import Record, versions
 
 NODES = 2
 

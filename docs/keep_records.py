@@ -14,8 +14,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sfao.lab.experiment.errors import FolderError
-from sfao.lab.reproduction.archive import read_runs, write_lines
+from sfao.lab.paper.archive import read_runs, write_lines
+from sfao.lab.run.errors import FolderError
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from sfao.lab.experiment.config import configure, parse_setting
-from sfao.lab.experiment.record import Record
 from sfao.lab.methods import METHODS
-from sfao.lab.reproduction.archive import Archive, read_lines, read_runs, settings_key, write_lines
+from sfao.lab.paper.archive import Archive, read_lines, read_runs, settings_key, write_lines
+from sfao.lab.run.config import configure, parse_setting
+from sfao.lab.run.record import Record
 
 DOCS = Path(__file__).parent
 RECORDS = DOCS / "records" / "baselines.jsonl"

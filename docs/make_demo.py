@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from sfao.lab.cli.demo import list_methods
-from sfao.lab.experiment.errors import ConfigError, FolderError
-from sfao.lab.experiment.files import write_text
-from sfao.lab.experiment.record import Record
-from sfao.lab.reports.comparison import Comparison, compare_records
-from sfao.lab.reports.figures import as_picture
-from sfao.lab.reports.figures.learnt_and_kept import learnt_and_kept
-from sfao.lab.reproduction.archive import read_lines, read_runs, write_lines
+from sfao.lab.paper.archive import read_lines, read_runs, write_lines
+from sfao.lab.report.comparison import Comparison, compare_records
+from sfao.lab.report.figures import as_picture
+from sfao.lab.report.figures.learnt_and_kept import learnt_and_kept
+from sfao.lab.run.errors import ConfigError, FolderError
+from sfao.lab.run.files import write_text
+from sfao.lab.run.record import Record
 
 DOCS = Path(__file__).parent
 RECORDS, FIGURE = DOCS / "records" / "demo.jsonl", DOCS / "pictures" / "demo.svg"

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from sfao.lab.experiment.errors import ConfigError, FolderError
-from sfao.lab.experiment.files import write_text
-from sfao.lab.reproduction.archive import collect
-from sfao.lab.reproduction.page import FIGURES, make_pages
-from sfao.lab.reproduction.telemetry_sample import collect_samples
+from sfao.lab.paper.archive import collect
+from sfao.lab.paper.page import FIGURES, make_pages
+from sfao.lab.paper.telemetry_sample import collect_samples
+from sfao.lab.run.errors import ConfigError, FolderError
+from sfao.lab.run.files import write_text
 
 DOCS = Path(__file__).parent
 

@@ -37,7 +37,7 @@ class Command:
         _take_place(cwd, environment, printed, new_session)
         sys.argv = ["sfao", *arguments]
         from sfao.lab.cli.main import main
-        from sfao.lab.experiment import pool
+        from sfao.lab.run import pool
 
         if not new_session:
             use_server_of_parent()

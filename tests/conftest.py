@@ -18,8 +18,8 @@ def _seeded() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_workers() -> Iterator[None]:
-    """Workers of pools start in no time, forked; tests/lab/experiment/test_pool.py has them as users do."""
-    from sfao.lab.experiment import pool
+    """Workers of pools start in no time, forked; tests/lab/run/test_pool.py has them as users do."""
+    from sfao.lab.run import pool
     from tests.fork_server import start_worker
 
     with pytest.MonkeyPatch.context() as patch:

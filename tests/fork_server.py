@@ -10,11 +10,11 @@ from multiprocessing.reduction import DupFd
 #: What is loaded before: the most of what commands, workers and ranks load, and nothing that leaves more than memory.
 PRELOADED = [
     "sfao.lab.cli.app",
-    "sfao.lab.experiment.compare",
-    "sfao.lab.experiment.worker",
+    "sfao.lab.run.compare",
+    "sfao.lab.run.worker",
     "sfao.lab.outside_text.screen",
-    "sfao.lab.reports.comparison_formats",
-    "sfao.lab.reports.page",
+    "sfao.lab.report.comparison_formats",
+    "sfao.lab.report.page",
     "tests.distributed.sharded",
     "tests.read_digits",
     "torch._dynamo",  # torch loads it with the first optimizer
@@ -27,7 +27,7 @@ context.set_forkserver_preload(PRELOADED)
 
 def start_worker(threads: int) -> tuple[ForkServerProcess, Connection]:
     """Start a worker of the pool, as the pool does it, but forked."""
-    from sfao.lab.experiment.pool import THREAD_VARIABLES
+    from sfao.lab.run.pool import THREAD_VARIABLES
 
     ours, theirs = context.Pipe()
     environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
@@ -61,7 +61,7 @@ def _be_a_worker(pipe: Connection, threads: int, environment: Mapping[str, str],
     os.dup2(errors, ERRORS)
     os.close(errors)
     set_environment(environment)
-    from sfao.lab.experiment.worker import work
+    from sfao.lab.run.worker import work
 
     work(pipe, threads)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.experiment.record import RECORD
-from sfao.lab.experiment.seal import seal
+from sfao.lab.run.record import RECORD
+from sfao.lab.run.seal import seal
 
 
 def read_values(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser.tabs import WIDE, Tab
-from tests.lab.reports.real_runs import share_comparison, share_hostile_report, share_report
+from tests.lab.report.real_runs import share_comparison, share_hostile_report, share_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 

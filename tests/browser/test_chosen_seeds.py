@@ -7,10 +7,10 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from sfao.lab.experiment.statistics import paired_test, spread
-from sfao.lab.reports.page.write import PAGE
+from sfao.lab.report.page.write import PAGE
+from sfao.lab.run.statistics import paired_test, spread
 from tests.browser.tables import results
-from tests.lab.reports.real_runs import report, share, varied
+from tests.lab.report.real_runs import report, share, varied
 from tests.records import change_record
 
 SEEDS = (0, 1, 2)

@@ -7,12 +7,12 @@ from math import inf
 import pytest
 from playwright.sync_api import expect
 
-from sfao.lab.experiment.telemetry import STEPS
-from sfao.lab.live_page import server
-from sfao.lab.live_page.server import serve_run
+from sfao.lab.live import server
+from sfao.lab.live.server import serve_run
+from sfao.lab.run.telemetry import STEPS
 from tests.browser.test_report_page import background, violations, watched
-from tests.lab.live_page.held_run import PATIENCE, held_run
-from tests.lab.reports.real_runs import HOSTILE
+from tests.lab.live.held_run import PATIENCE, held_run
+from tests.lab.report.real_runs import HOSTILE
 
 PHONE, WIDE = {"width": 375, "height": 740}, {"width": 1280, "height": 900}
 expect.set_options(timeout=1000 * PATIENCE)

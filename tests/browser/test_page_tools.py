@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser.tables import results
 from tests.browser.tabs import PHONE, WIDE
-from tests.lab.reports.real_runs import FOREIGN
+from tests.lab.report.real_runs import FOREIGN
 
 
 def names(page):

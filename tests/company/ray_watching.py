@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sfao.lab.experiment.checkpoint import load_checkpoint
-from sfao.lab.experiment.pool import Lost
-from sfao.lab.experiment.progress import Update
+from sfao.lab.run.checkpoint import load_checkpoint
+from sfao.lab.run.pool import Lost
+from sfao.lab.run.progress import Update
 
 RAY = Path(sys.executable).with_name("ray")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from sfao.lab.experiment.config import configure
-from sfao.lab.experiment.errors import Interrupted
-from sfao.lab.experiment.execute import execute
 from sfao.lab.loggers import LOGGERS
+from sfao.lab.run.config import configure
+from sfao.lab.run.errors import Interrupted
+from sfao.lab.run.execute import execute
 from tests.company.wandb_files import has_ended, read_history
-from tests.lab.experiment.test_run_log import read as read_csv
+from tests.lab.run.test_run_log import read as read_csv
 
 Rows = list[tuple[int, str, float]]
 SETTINGS = {"epochs": 1, "model.hidden": 16, "tasks": 2, "batch_size": 40, "lr": 0.05}

@@ -23,16 +23,16 @@ os.environ.update(
 from ray.cluster_utils import Cluster
 
 from sfao.lab.cli.app import app
-from sfao.lab.experiment.compare import compare
-from sfao.lab.experiment.errors import ConfigError
-from sfao.lab.experiment.plan import plan
-from sfao.lab.experiment.pool import Lost, run_all
-from sfao.lab.experiment.progress import Update
-from sfao.lab.experiment.record import Record
-from sfao.lab.experiment.worker import Begun, Failure
 from sfao.lab.launchers import ray_fleet
 from sfao.lab.launchers.ray_launcher import RayLauncher
 from sfao.lab.names import name_folder
+from sfao.lab.run.compare import compare
+from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.plan import plan
+from sfao.lab.run.pool import Lost, run_all
+from sfao.lab.run.progress import Update
+from sfao.lab.run.record import Record
+from sfao.lab.run.worker import Begun, Failure
 from tests.company.ray_watching import Events, find_holder, hidden_node, read_steps, wait_for
 
 COMMAND = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]

@@ -13,10 +13,10 @@ from statistics import fmean, stdev
 from typing import Any
 from unittest.mock import patch
 
-from sfao.lab.experiment.record import Record
-from sfao.lab.reports.comparison import compare_records
-from sfao.lab.reports.comparison_formats import as_markdown
-from sfao.lab.reproduction.archive import read_lines
+from sfao.lab.paper.archive import read_lines
+from sfao.lab.report.comparison import compare_records
+from sfao.lab.report.comparison_formats import as_markdown
+from sfao.lab.run.record import Record
 from tests.docs.number_blocks import DECIMAL, ROOT, Block, agrees, numbers_in, strip_settings
 
 Row = Record | dict[str, Any]

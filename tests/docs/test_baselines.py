@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sfao.lab.experiment.config import configure, parse_setting
-from sfao.lab.reproduction.archive import Archive, read_lines
+from sfao.lab.paper.archive import Archive, read_lines
+from sfao.lab.run.config import configure, parse_setting
 
 DOCS = Path(__file__).parents[2] / "docs"
 

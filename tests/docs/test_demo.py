@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from sfao.lab.cli.demo import BENCHMARK, SEEDS, SETTINGS, list_methods
-from sfao.lab.experiment.plan import plan
-from sfao.lab.reports.comparison import compare_records
+from sfao.lab.report.comparison import compare_records
+from sfao.lab.run.plan import plan
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

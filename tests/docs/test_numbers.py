@@ -7,11 +7,11 @@ from statistics import fmean
 
 import pytest
 
-from sfao.lab.reproduction.archive import read_lines, write_lines
-from sfao.lab.reproduction.protocol import protocol
+from sfao.lab.paper.archive import read_lines, write_lines
+from sfao.lab.paper.protocol import protocol
 from tests.docs.number_blocks import ROOT, Block, agrees, numbers_in, read_blocks
 from tests.docs.recorded_numbers import find_fault
-from tests.lab.reproduction.made import record
+from tests.lab.paper.made import record
 
 #: Pages that are generated whole, and compared with their records elsewhere.
 GENERATED = (

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from sfao.lab.experiment.errors import FolderError
-from sfao.lab.reproduction.archive import write_lines
-from sfao.lab.reproduction.page import FIGURES, FRONT, make_pages
-from sfao.lab.reproduction.protocol import PRESETS, protocol
+from sfao.lab.paper.archive import write_lines
+from sfao.lab.paper.page import FIGURES, FRONT, make_pages
+from sfao.lab.paper.protocol import PRESETS, protocol
+from sfao.lab.run.errors import FolderError
 from tests.command import run_program
-from tests.lab.reproduction.made import record
+from tests.lab.paper.made import record
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}

@@ -16,8 +16,8 @@ from typer.main import get_command
 
 from sfao.lab.cli import main
 from sfao.lab.cli.app import app
-from sfao.lab.experiment.record import Record
-from sfao.lab.experiment.worker import Assignment, Failure, Job, do_run
+from sfao.lab.run.record import Record
+from sfao.lab.run.worker import Assignment, Failure, Job, do_run
 
 #: The exit codes that the command documents; no attack here interrupts.
 DOCUMENTED = (0, 1, 2)
@@ -77,7 +77,7 @@ def call(*arguments: object) -> Ended:
 @contextmanager
 def runs_in_this_process() -> Iterator[None]:
     """Do the runs of comparisons, sweeps and studies here: a pool of processes takes seconds to start."""
-    with patch("sfao.lab.experiment.pool.run_all", run_here):
+    with patch("sfao.lab.run.pool.run_all", run_here):
         yield
 
 

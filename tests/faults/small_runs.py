@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sfao.lab.experiment import run as run_module
-from sfao.lab.experiment.config import RunConfig, configure
-from sfao.lab.experiment.execute import execute
-from sfao.lab.experiment.record import Record
 from sfao.lab.methods import METHODS
+from sfao.lab.run import run as run_module
+from sfao.lab.run.config import RunConfig, configure
+from sfao.lab.run.execute import execute
+from sfao.lab.run.record import Record
 from tests.lab.methods.scenarios import set_scenario
 
 #: Two tasks of three steps, after each of which a checkpoint is saved.

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import sfao
-from sfao.lab.experiment import record as record_module
-from sfao.lab.experiment.checkpoint import load_checkpoint
-from sfao.lab.experiment.errors import Interrupted
-from sfao.lab.experiment.execute import execute
+from sfao.lab.run import record as record_module
+from sfao.lab.run.checkpoint import load_checkpoint
+from sfao.lab.run.errors import Interrupted
+from sfao.lab.run.execute import execute
 from tests.faults.small_runs import make_config
 from tests.faults.tally import in_soak
 
@@ -50,7 +50,7 @@ def test_a_clock_that_jumps_changes_no_time_and_no_checkpoint(tmp_path, attack, 
         tried.try_it(f"time {number}", trial)
 
 
-@pytest.mark.parametrize("package", ["experiment", "launchers", "tuning", "data"])
+@pytest.mark.parametrize("package", ["run", "launchers", "tune", "data"])
 def test_no_duration_is_taken_from_a_clock_that_can_be_set(package):
     for path in sorted((Path(sfao.__file__).parent / "lab" / package).rglob("*.py")):
         if path.name == "proofs.py":  # compares the clock with the times of files, which are the clock's

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import torch
 
-from sfao.lab.experiment.checkpoint import LATEST, load_checkpoint, remove_checkpoints, save_checkpoint
-from sfao.lab.experiment.record import load_record
+from sfao.lab.run.checkpoint import LATEST, load_checkpoint, remove_checkpoints, save_checkpoint
+from sfao.lab.run.record import load_record
 from tests.faults.small_runs import VARIANTS, check_same, do_run, in_child, make_config, save_after_every_step
 from tests.faults.system_calls import hook_calls
 from tests.faults.tally import in_soak

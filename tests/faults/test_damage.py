@@ -8,16 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.lab.cli.app import app
-from sfao.lab.experiment.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
-from sfao.lab.experiment.config import configure
-from sfao.lab.experiment.curriculum_runs import PAIRS, _read_pairs
-from sfao.lab.experiment.errors import ConfigError, FolderError, Interrupted
-from sfao.lab.experiment.execute import execute
-from sfao.lab.experiment.files import write_json
-from sfao.lab.experiment.record import load_record
-from sfao.lab.experiment.seal import seal
-from sfao.lab.reports.errors import ReportError
-from sfao.lab.reports.runs import load_runs
+from sfao.lab.report.errors import ReportError
+from sfao.lab.report.runs import load_runs
+from sfao.lab.run.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
+from sfao.lab.run.config import configure
+from sfao.lab.run.curriculum_runs import PAIRS, _read_pairs
+from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
+from sfao.lab.run.execute import execute
+from sfao.lab.run.files import write_json
+from sfao.lab.run.record import load_record
+from sfao.lab.run.seal import seal
 from tests.faults.small_runs import TINY, check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak
 

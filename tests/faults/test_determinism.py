@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sfao.lab.experiment.config import RunConfig, configure
-from sfao.lab.experiment.errors import Interrupted
-from sfao.lab.experiment.execute import execute
-from sfao.lab.experiment.in_process import run_here
-from sfao.lab.experiment.pool import THREAD_VARIABLES, run_all
-from sfao.lab.experiment.record import Record
-from sfao.lab.experiment.worker import Job
+from sfao.lab.run.config import RunConfig, configure
+from sfao.lab.run.errors import Interrupted
+from sfao.lab.run.execute import execute
+from sfao.lab.run.in_process import run_here
+from sfao.lab.run.pool import THREAD_VARIABLES, run_all
+from sfao.lab.run.record import Record
+from sfao.lab.run.worker import Job
 from tests.faults.tally import Attack, in_soak
 
 Begin = Callable[[str, str], Attack]

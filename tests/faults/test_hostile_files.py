@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from sfao.lab.reports.runs import load_runs
+from sfao.lab.report.runs import load_runs
 from tests.faults.entry import call, runs_in_this_process
 from tests.faults.hostile import mutate_json, mutate_json_lines, mutate_yaml
 from tests.faults.tally import Attack, in_parts, in_soak, list_part

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 from random import Random
 
-from sfao.lab.experiment.config import RunConfig
-from sfao.lab.experiment.guard_config import GuardConfig
 from sfao.lab.methods import METHODS
+from sfao.lab.run.config import RunConfig
+from sfao.lab.run.guard_config import GuardConfig
 from tests.faults.entry import call
 from tests.faults.hostile import NUMBERS, TEXTS, WRITTEN
 from tests.faults.tally import in_parts, in_soak, list_part

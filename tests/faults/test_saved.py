@@ -11,13 +11,13 @@ import time
 import pytest
 
 from sfao.lab.cli.run import stop_signals
-from sfao.lab.experiment import pool
-from sfao.lab.experiment import run as run_module
-from sfao.lab.experiment.checkpoint import load_checkpoint
-from sfao.lab.experiment.errors import Interrupted
-from sfao.lab.experiment.pool import run_all
-from sfao.lab.experiment.progress import Update
-from sfao.lab.experiment.worker import Job
+from sfao.lab.run import pool
+from sfao.lab.run import run as run_module
+from sfao.lab.run.checkpoint import load_checkpoint
+from sfao.lab.run.errors import Interrupted
+from sfao.lab.run.pool import run_all
+from sfao.lab.run.progress import Update
+from sfao.lab.run.worker import Job
 from tests.faults.small_runs import check_same, do_run, make_config, save_after_every_step
 
 

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from sfao.lab.experiment.errors import ConfigError, FolderError
-from sfao.lab.experiment.execute import execute
 from sfao.lab.methods.search_range import Choice, Range
-from sfao.lab.tuning.search import make_search
-from sfao.lab.tuning.tune import tune
+from sfao.lab.run.errors import ConfigError, FolderError
+from sfao.lab.run.execute import execute
+from sfao.lab.tune.search import make_search
+from sfao.lab.tune.tune import tune
 from tests.faults.tally import in_soak
 from tests.faults.test_damage import flip
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sfao.lab.experiment.checkpoint import load_checkpoint
+from sfao.lab.run.checkpoint import load_checkpoint
 from tests.command import Command
 
 SETTINGS = ["--set", "epochs=4", "--set", "joint:epochs=1", "--methods", "sgd,joint", "--seeds", "2"]

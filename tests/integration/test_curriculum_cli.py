@@ -88,7 +88,7 @@ def test_a_run_in_another_order_names_its_tasks(tmp_path, name):
 
 
 def test_rollbacks_are_printed_and_one_that_cannot_be_is_a_line(tmp_path, monkeypatch):
-    from sfao.lab.experiment import run
+    from sfao.lab.run import run
 
     guard = ["guard.kind=measured", "guard.rise=0.01", "guard.every=5", "validation=0.2", "lr=0.5", "tasks=2"]
     guard = [*SMALL, *(f"--set={text}" for text in guard)]

@@ -4,10 +4,10 @@ from io import StringIO
 from pathlib import Path
 
 from sfao.lab.cli.live import Line, _Screen
-from sfao.lab.experiment.config import configure
-from sfao.lab.experiment.pool import Lost
-from sfao.lab.experiment.worker import Begun, Failure, Job
 from sfao.lab.outside_text.screen import Screen
+from sfao.lab.run.config import configure
+from sfao.lab.run.pool import Lost
+from sfao.lab.run.worker import Begun, Failure, Job
 
 
 def lines(*places, seeds):

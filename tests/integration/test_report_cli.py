@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.lab.cli.app import app
-from tests.lab.reports.real_runs import share_comparison
+from tests.lab.report.real_runs import share_comparison
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
 
 
 def test_a_figure_that_cannot_be_made_leaves_no_half_report(compared, tmp_path, monkeypatch):
-    from sfao.lab.reports import figures
+    from sfao.lab.report import figures
 
     def full(drawing):
         raise OSError(28, "No space left on device", str(tmp_path / "x.pdf"))

@@ -10,11 +10,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from sfao import lab
-from sfao.lab.experiment.config import configure
-from sfao.lab.experiment.errors import FolderError, Interrupted
-from sfao.lab.experiment.execute import execute
 from sfao.lab.methods import METHODS, Method, Training
 from sfao.lab.models import MODELS
+from sfao.lab.run.config import configure
+from sfao.lab.run.errors import FolderError, Interrupted
+from sfao.lab.run.execute import execute
 from sfao.lab.streams.suite import BENCHMARKS
 
 ROOT = Path(__file__).parents[2]

@@ -12,21 +12,21 @@ from pydantic import ValidationError
 from torch import nn
 
 from sfao.checks import check_choice, check_count
-from sfao.lab.experiment.compare import compare as run_and_collect
-from sfao.lab.experiment.errors import ConfigError
-from sfao.lab.experiment.in_process import run_here
-from sfao.lab.experiment.plan import plan
-from sfao.lab.experiment.pool import run_all
-from sfao.lab.experiment.presets import RECOMMENDED
-from sfao.lab.experiment.record import Record
-from sfao.lab.experiment.setting_errors import explain_error
 from sfao.lab.methods import METHODS, Method, Training
 from sfao.lab.methods.descent import MOMENTUM_FORMS
 from sfao.lab.models import MODELS
 from sfao.lab.names import Names
 from sfao.lab.outside_text.screen import Screen
-from sfao.lab.reports.comparison import Comparison, compare_records
-from sfao.lab.reports.comparison_formats import as_markdown, print_comparison
+from sfao.lab.report.comparison import Comparison, compare_records
+from sfao.lab.report.comparison_formats import as_markdown, print_comparison
+from sfao.lab.run.compare import compare as run_and_collect
+from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.in_process import run_here
+from sfao.lab.run.plan import plan
+from sfao.lab.run.pool import run_all
+from sfao.lab.run.presets import RECOMMENDED
+from sfao.lab.run.record import Record
+from sfao.lab.run.setting_errors import explain_error
 from sfao.lab.streams.own_benchmark import cut_own
 from sfao.lab.streams.own_data import read_tasks
 from sfao.lab.streams.stream import Stream

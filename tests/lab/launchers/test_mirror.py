@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.lab.experiment.checkpoint import LATEST, PREVIOUS
 from sfao.lab.launchers.mirror import Outbox, apply_changes, read_files, write_files
+from sfao.lab.run.checkpoint import LATEST, PREVIOUS
 
 NAMES = st.sampled_from([LATEST, PREVIOUS, "config.yaml", "steps.jsonl", "record.json", "logs/events"])
 

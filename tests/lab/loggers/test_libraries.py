@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from sfao.lab.experiment.compare import compare
-from sfao.lab.experiment.config import configure
-from sfao.lab.experiment.errors import ConfigError
-from sfao.lab.experiment.execute import execute
-from sfao.lab.experiment.plan import plan
 from sfao.lab.loggers import LOGGERS, MissingLibrary
+from sfao.lab.run.compare import compare
+from sfao.lab.run.config import configure
+from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.execute import execute
+from sfao.lab.run.plan import plan
 
 OTHERS = sorted(LOGGERS.keys() - {"csv"})
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from sfao.lab.experiment.device import place_model
 from sfao.lab.methods import METHODS
+from sfao.lab.run.device import place_model
 from tests.lab.methods.scenarios import set_scenario
 from tests.lab.methods.short_runs import learn, make, stream
 

@@ -9,8 +9,8 @@ from pydantic import PositiveFloat
 from typer.testing import CliRunner
 
 from sfao.lab.cli.app import app
-from sfao.lab.experiment.presets import preset_names
 from sfao.lab.methods import METHODS, Method, MethodOptions
+from sfao.lab.run.presets import preset_names
 from sfao.lab.streams.stream import Task
 from tests.lab.methods.short_runs import assert_resumes_anywhere, stream
 

@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.experiment.config import configure
-from sfao.lab.experiment.errors import ConfigError
 from sfao.lab.methods.gpm import grow_basis
 from sfao.lab.methods.trust_region import Region, choose_axes, choose_trusted, measure_shares, scale_rows
+from sfao.lab.run.config import configure
+from sfao.lab.run.errors import ConfigError
 from tests.lab.methods.laboratory import CUTS, check_left_alone, check_resumed, events, method, play, stream, weights
 
 OPTIONS = {"threshold": 0.8, "examples": 20, "trust": 0.05}

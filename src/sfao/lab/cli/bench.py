@@ -12,8 +12,8 @@ from sfao.lab.cli.terminal import console, error_console, say_json, spoken_error
 if TYPE_CHECKING:
     import torch
 
-    from sfao.lab.cost.measuring import Effort
-    from sfao.lab.cost.results import Progress, Results
+    from sfao.lab.bench.measuring import Effort
+    from sfao.lab.bench.results import Progress, Results
 
 #: The options of directions by default, and with --quick.
 USUAL = {
@@ -66,7 +66,7 @@ def bench(
     with spoken_errors(debug):
         import torch
 
-        from sfao.lab.cost.arguments import (
+        from sfao.lab.bench.arguments import (
             make_setting,
             parse_choice,
             parse_choices,
@@ -74,8 +74,8 @@ def bench(
             parse_memory_limit,
             parse_samples,
         )
-        from sfao.lab.cost.cases import SUBJECTS, Sweep, combine_storages
-        from sfao.lab.cost.results import measure
+        from sfao.lab.bench.cases import SUBJECTS, Sweep, combine_storages
+        from sfao.lab.bench.results import measure
 
         usual = HURRIED if quick else USUAL
         trained = make_setting(
@@ -109,7 +109,7 @@ def bench(
 
 
 def choose_effort(device: "torch.device", quick: bool) -> "Effort":
-    from sfao.lab.cost.measuring import Effort
+    from sfao.lab.bench.measuring import Effort
 
     if quick:
         return Effort(turns=3, seconds=0.5)
@@ -119,7 +119,7 @@ def choose_effort(device: "torch.device", quick: bool) -> "Effort":
 
 def make_folder(out: Path) -> None:
     """Make the folder before anything is measured, so that no measurement is lost."""
-    from sfao.lab.experiment.errors import FolderError
+    from sfao.lab.run.errors import FolderError
 
     for path in (out, *out.parents):
         if path.is_file():
@@ -129,10 +129,10 @@ def make_folder(out: Path) -> None:
 
 def write_results(results: "Results", out: Path) -> list[Path]:
     """Write bench.json, bench.md and, where there is something to draw, bench.svg and bench.pdf."""
-    from sfao.lab.cost.figures import cost_figure
-    from sfao.lab.cost.formats import as_markdown
-    from sfao.lab.experiment.files import write_atomically, write_json, write_text
-    from sfao.lab.reports.figures.formats import as_pdf, as_picture
+    from sfao.lab.bench.figures import cost_figure
+    from sfao.lab.bench.formats import as_markdown
+    from sfao.lab.report.figures.formats import as_pdf, as_picture
+    from sfao.lab.run.files import write_atomically, write_json, write_text
 
     drawing = cost_figure(results)
     written = [out / "bench.json", out / "bench.md"]
@@ -146,7 +146,7 @@ def write_results(results: "Results", out: Path) -> list[Path]:
 
 
 def print_or_dump(results: "Results", written: list[Path], quiet: bool, as_json: bool) -> None:
-    from sfao.lab.cost.formats import print_results
+    from sfao.lab.bench.formats import print_results
 
     if as_json:
         say_json(results.as_json())

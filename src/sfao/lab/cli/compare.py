@@ -11,10 +11,10 @@ from sfao.lab.cli.terminal import FAILED, console, fail, say, say_json, spoken_e
 from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.record import Record
-    from sfao.lab.experiment.worker import Job
     from sfao.lab.outside_text.screen import Screen
-    from sfao.lab.reports.comparison import Comparison
+    from sfao.lab.report.comparison import Comparison
+    from sfao.lab.run.record import Record
+    from sfao.lab.run.worker import Job
 
 Sets = Annotated[
     list[str] | None,
@@ -49,8 +49,8 @@ def compare(
 ) -> None:
     """Run methods x seeds in parallel and compare them; what is finished already is not run again."""
     with spoken_errors(debug):
-        from sfao.lab.experiment.config import parse_setting
-        from sfao.lab.experiment.plan import parse_methods, parse_seeds, plan
+        from sfao.lab.run.config import parse_setting
+        from sfao.lab.run.plan import parse_methods, parse_seeds, plan
 
         run = choose_launcher(launcher, address, cpus, gpus)
         out = out or Path("runs") / name_folder(benchmark)
@@ -82,7 +82,7 @@ def compare(
 
 def compare_and_print(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: bool, debug: bool, **how: Any) -> None:
     """Do the runs in view of the user, write and print the table; exit code 1 when a run failed or diverged."""
-    from sfao.lab.reports.comparison import compare_records
+    from sfao.lab.report.comparison import compare_records
 
     records = run_in_view(jobs, shown=not (quiet or as_json), debug=debug, **how)
     compared = compare_records(records)
@@ -97,7 +97,7 @@ def compare_and_print(jobs: "list[Job]", out: Path, *, quiet: bool, as_json: boo
 def run_in_view(jobs: "list[Job]", *, shown: bool, debug: bool, **how: Any) -> "list[Record]":
     """Do the runs, each with a line on the screen, and return their records; with `debug`, print tracebacks."""
     from sfao.lab.cli.live import live_lines
-    from sfao.lab.experiment.compare import compare
+    from sfao.lab.run.compare import compare
 
     tracebacks: list[str] = []
     with stop_signals() as stopping, live_lines(jobs, shown=shown) as watch:
@@ -121,7 +121,7 @@ def check_ended_well(records: "list[Record]") -> None:
 
 def note_tracebacks(watch: Any, tracebacks: list[str]) -> Any:
     """Return a function that passes events on to `watch`, and adds the traceback of every failure to the list."""
-    from sfao.lab.experiment.worker import Failure
+    from sfao.lab.run.worker import Failure
 
     def hear(job: "Job", event: object) -> None:
         if isinstance(event, Failure):
@@ -135,8 +135,8 @@ def write_results(
     compared: "Comparison", jobs: "list[Job]", records: "list[Record]", out: Path, **more: Any
 ) -> dict[str, Any]:
     """Write comparison.json, with `more` in it, and comparison.md, each whole or not at all; return the first."""
-    from sfao.lab.experiment.files import write_json, write_text
-    from sfao.lab.reports.comparison_formats import as_json, as_markdown
+    from sfao.lab.report.comparison_formats import as_json, as_markdown
+    from sfao.lab.run.files import write_json, write_text
 
     runs = [
         {
@@ -153,7 +153,7 @@ def write_results(
 
 def print_table(compared: "Comparison", records: "list[Record]", screen: "Screen") -> None:
     """Print the table, and a line for each run that did not end well."""
-    from sfao.lab.reports.comparison_formats import print_comparison
+    from sfao.lab.report.comparison_formats import print_comparison
 
     print_comparison(compared, screen)
     for record in records:

@@ -13,10 +13,10 @@ from sfao.lab.cli.terminal import FAILED, console, fail, say_json, spoken_errors
 from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.curriculum import Curriculum
-    from sfao.lab.experiment.record import Record
-    from sfao.lab.experiment.worker import Job
-    from sfao.lab.reports.curriculum_tables import OrderResult
+    from sfao.lab.report.curriculum_tables import OrderResult
+    from sfao.lab.run.curriculum import Curriculum
+    from sfao.lab.run.record import Record
+    from sfao.lab.run.worker import Job
     from sfao.lab.tables import Table
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=1. Repeatable.")]
@@ -52,10 +52,10 @@ def curriculum(
     with spoken_errors(debug):
         import torch
 
-        from sfao.lab.experiment.config import parse_setting
-        from sfao.lab.experiment.curriculum_runs import check_settings, find_curriculum, list_different_orders
-        from sfao.lab.experiment.plan import parse_seeds, plan
-        from sfao.lab.reports.curriculum_tables import compare_orders
+        from sfao.lab.report.curriculum_tables import compare_orders
+        from sfao.lab.run.config import parse_setting
+        from sfao.lab.run.curriculum_runs import check_settings, find_curriculum, list_different_orders
+        from sfao.lab.run.plan import parse_seeds, plan
         from sfao.lab.streams.suite import BENCHMARKS
 
         run = choose_launcher(launcher, address, cpus, gpus)
@@ -96,7 +96,7 @@ def curriculum(
 
 def _run(jobs: "list[Job]", shown: bool, **how: Any) -> "list[Record]":
     from sfao.lab.cli.live import live_lines
-    from sfao.lab.experiment.compare import compare
+    from sfao.lab.run.compare import compare
 
     with stop_signals() as stopping, live_lines(jobs, shown=shown) as watch:
         return compare(jobs, watch=watch, stopping=stopping, **how)
@@ -112,13 +112,13 @@ def _group_by_order(found: "Curriculum", records: "list[Record]") -> "dict[str, 
 
 
 def _make_tables(found: "Curriculum", results: "list[OrderResult]", title: str) -> "list[Table[Any]]":
-    from sfao.lab.reports.curriculum_tables import make_order_table, make_pair_table, make_task_table
+    from sfao.lab.report.curriculum_tables import make_order_table, make_pair_table, make_task_table
 
     return [make_task_table(found), make_pair_table(found), make_order_table(title, results)]
 
 
 def _write_results(summary: dict[str, Any], tables: "list[Table[Any]]", out: Path) -> None:
-    from sfao.lab.experiment.files import write_json, write_text
+    from sfao.lab.run.files import write_json, write_text
     from sfao.lab.tables.markdown import render_markdown
 
     write_json(out / RESULT, summary)

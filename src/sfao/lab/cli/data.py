@@ -92,7 +92,7 @@ def verify(
     with spoken_errors(debug):
         from sfao.lab.data.fetching.listing import list_datasets
         from sfao.lab.data.fetching.verify import GOOD, accept_dataset, verify_dataset
-        from sfao.lab.experiment.errors import ConfigError
+        from sfao.lab.run.errors import ConfigError
 
         if name is not None:
             _check_name(name)
@@ -112,7 +112,7 @@ def verify(
 
 def _check_name(name: str) -> None:
     from sfao.lab.data.sets import get_description
-    from sfao.lab.experiment.errors import ConfigError, reraise_as
+    from sfao.lab.run.errors import ConfigError, reraise_as
 
     with reraise_as(ConfigError):
         get_description(name)

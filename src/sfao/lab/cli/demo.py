@@ -12,7 +12,7 @@ from sfao.lab.cli.report import progress, write_report
 from sfao.lab.cli.terminal import INTERRUPTED, console, fail, say_json, spoken_errors
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.worker import Job
+    from sfao.lab.run.worker import Job
 
 BENCHMARK = "split-mnist-5k"
 #: Methods that store data and show what could be reached with it.
@@ -41,8 +41,8 @@ def demo(
     It ends in the finding, the table and a report. Again, it goes on where it was stopped.
     """
     with spoken_errors(debug):
-        from sfao.lab.experiment.errors import Interrupted
-        from sfao.lab.experiment.plan import plan
+        from sfao.lab.run.errors import Interrupted
+        from sfao.lab.run.plan import plan
 
         folder = out or Path("runs/demo-quick" if quick else "runs/demo")
         seeds, slice_of_it = (SEEDS[:1], {"fraction": QUICK}) if quick else (SEEDS, {})
@@ -63,8 +63,8 @@ def list_methods() -> tuple[str, ...]:
 
 def show_demo(jobs: "list[Job]", out: Path, *, opening: bool, quiet: bool, as_json: bool, debug: bool) -> None:
     """Do the runs in view of the user; write and print the finding, the table and the path of the report."""
-    from sfao.lab.reports.comparison import compare_records
-    from sfao.lab.reports.headline import describe_finding, find_findings
+    from sfao.lab.report.comparison import compare_records
+    from sfao.lab.report.headline import describe_finding, find_findings
 
     shown = not (quiet or as_json)
     records = run_in_view(jobs, shown=shown, debug=debug, resume=True)
@@ -90,7 +90,7 @@ def show_demo(jobs: "list[Job]", out: Path, *, opening: bool, quiet: bool, as_js
 
 def report_runs(jobs: "list[Job]", out: Path, *, shown: bool) -> Path | None:
     """Write the report of the runs that left a record, and return its page; None where no run could leave one."""
-    from sfao.lab.experiment.record import RECORD
+    from sfao.lab.run.record import RECORD
 
     folders = [job.folder for job in jobs if (job.folder / RECORD).exists()]
     if not folders:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.runner import RefilledRunner
+    from sfao.lab.run.runner import RefilledRunner
 
 LAUNCHERS = ("local", "ray")
 
@@ -30,7 +30,7 @@ Gpus = Annotated[
 def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus: float | None) -> "RefilledRunner":
     """Return the function that runs jobs; raise a ConfigError for options that do not go together."""
     from sfao.checks import check_choice
-    from sfao.lab.experiment.errors import ConfigError, reraise_as
+    from sfao.lab.run.errors import ConfigError, reraise_as
 
     with reraise_as(ConfigError):
         check_choice("launcher", launcher, LAUNCHERS)
@@ -43,6 +43,6 @@ def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus
     for name, value in (("address", address), ("cpus", cpus), ("gpus", gpus)):
         if value is not None:
             raise ConfigError(f"`--{name}` is for --launcher ray, got {value!r} with --launcher {launcher}")
-    from sfao.lab.experiment.pool import run_all
+    from sfao.lab.run.pool import run_all
 
     return run_all

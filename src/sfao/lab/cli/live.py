@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sfao.lab.cli.terminal import error_console
-from sfao.lab.experiment.compare import jobs_by_folder
-from sfao.lab.experiment.pool import Event, Lost, Skipped, Watch
-from sfao.lab.experiment.progress import Update
-from sfao.lab.experiment.record import Record
-from sfao.lab.experiment.worker import Begun, Failure, Job
 from sfao.lab.outside_text.plain import plain
 from sfao.lab.outside_text.screen import Screen
+from sfao.lab.run.compare import jobs_by_folder
+from sfao.lab.run.pool import Event, Lost, Skipped, Watch
+from sfao.lab.run.progress import Update
+from sfao.lab.run.record import Record
+from sfao.lab.run.worker import Begun, Failure, Job
 
 STYLES = {
     "waiting": "dim",

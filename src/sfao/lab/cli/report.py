@@ -44,14 +44,14 @@ def report(
 def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path], list[str]]:
     """Write the report; return the files, and the notices to its reader. Nothing is written before all is made."""
     tell("loading the libraries")
-    from sfao.lab.experiment.files import write_atomically, write_json
-    from sfao.lab.reports.comparison import compare_records
-    from sfao.lab.reports.comparison_formats import as_latex, as_markdown
-    from sfao.lab.reports.errors import ReportError
-    from sfao.lab.reports.figures import as_pdf, draw_figures, note_missing_letters
-    from sfao.lab.reports.groups import group_runs
-    from sfao.lab.reports.page import write_page
-    from sfao.lab.reports.runs import find_unfinished_runs, load_runs, write_notices
+    from sfao.lab.report.comparison import compare_records
+    from sfao.lab.report.comparison_formats import as_latex, as_markdown
+    from sfao.lab.report.errors import ReportError
+    from sfao.lab.report.figures import as_pdf, draw_figures, note_missing_letters
+    from sfao.lab.report.groups import group_runs
+    from sfao.lab.report.page import write_page
+    from sfao.lab.report.runs import find_unfinished_runs, load_runs, write_notices
+    from sfao.lab.run.files import write_atomically, write_json
 
     if out.exists() and not out.is_dir():
         raise ReportError(f"`out` must be a folder, got the file {out}")

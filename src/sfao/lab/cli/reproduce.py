@@ -14,12 +14,12 @@ from sfao.lab.cli.run import CheckpointSeconds, stop_signals
 from sfao.lab.cli.terminal import FAILED, INTERRUPTED, console, fail, say, say_json, spoken_errors
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.record import Record
-    from sfao.lab.experiment.worker import Job
-    from sfao.lab.reproduction.archive import Archive
-    from sfao.lab.reproduction.protocol import Series
-    from sfao.lab.reproduction.runs import Plan
-    from sfao.lab.reproduction.scale import Scale
+    from sfao.lab.paper.archive import Archive
+    from sfao.lab.paper.protocol import Series
+    from sfao.lab.paper.runs import Plan
+    from sfao.lab.paper.scale import Scale
+    from sfao.lab.run.record import Record
+    from sfao.lab.run.worker import Job
 
 ALL = "all"
 
@@ -68,8 +68,8 @@ def reproduce(
 ) -> None:
     """Run what the paper's tables need and is not there yet, then show paper and runs side by side."""
     with spoken_errors(debug):
-        from sfao.lab.experiment.errors import Interrupted
-        from sfao.lab.experiment.plan import parse_seeds
+        from sfao.lab.run.errors import Interrupted
+        from sfao.lab.run.plan import parse_seeds
 
         run = choose_launcher(launcher, address, cpus, gpus)
         chosen, scale = _choose_preset(preset, as_released), _choose_scale(fraction, quick)
@@ -117,14 +117,14 @@ class _Request:
         return [name for name in self.names if name.startswith("figure")]
 
     def series_of(self, name: str) -> "list[Series]":
-        from sfao.lab.reproduction.protocol import figure_series, protocol
+        from sfao.lab.paper.protocol import figure_series, protocol
 
         if name.startswith("figure"):
             return figure_series(name, self.preset)
         return list(protocol(int(name.removeprefix("table")), self.preset, self.as_released).cells.values())
 
     def plan(self, device: str, data_root: Path | None, checkpoint_seconds: float) -> "Plan":
-        from sfao.lab.reproduction.runs import plan_runs
+        from sfao.lab.paper.runs import plan_runs
 
         series = [one for name in self.names for one in self.series_of(name)]
         plan = partial(plan_runs, series, self.seeds, self.out, scale=self.scale)
@@ -141,8 +141,8 @@ class _Request:
 
 def _parse_names(asked: list[str]) -> list[str]:
     from sfao.checks import check_choice
-    from sfao.lab.experiment.errors import ConfigError, reraise_as
-    from sfao.lab.reproduction.protocol import list_names
+    from sfao.lab.paper.protocol import list_names
+    from sfao.lab.run.errors import ConfigError, reraise_as
 
     known = list_names()
     for name in asked:
@@ -153,8 +153,8 @@ def _parse_names(asked: list[str]) -> list[str]:
 
 def _choose_preset(preset: str | None, as_released: bool) -> str:
     from sfao.checks import check_choice
-    from sfao.lab.experiment.errors import ConfigError, reraise_as
-    from sfao.lab.reproduction.protocol import PRESETS
+    from sfao.lab.paper.protocol import PRESETS
+    from sfao.lab.run.errors import ConfigError, reraise_as
 
     if preset is None:
         return "released" if as_released else "paper"
@@ -166,8 +166,8 @@ def _choose_preset(preset: str | None, as_released: bool) -> str:
 
 
 def _choose_scale(fraction: float | None, quick: bool) -> "Scale":
-    from sfao.lab.experiment.errors import ConfigError
-    from sfao.lab.reproduction.scale import QUICK_FRACTION, Scale
+    from sfao.lab.paper.scale import QUICK_FRACTION, Scale
+    from sfao.lab.run.errors import ConfigError
 
     if fraction is None:
         return Scale(QUICK_FRACTION if quick else 1.0, quick)
@@ -182,7 +182,7 @@ def _choose_scale(fraction: float | None, quick: bool) -> "Scale":
 def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, is_local: bool, **how: Any) -> "list[Record]":
     """Do what is left in view of the user, and return all records, with those that were there."""
     from sfao.lab.cli.live import live_lines
-    from sfao.lab.experiment.compare import compare, jobs_by_folder
+    from sfao.lab.run.compare import compare, jobs_by_folder
 
     records, left = list(plan.done), jobs_by_folder(plan.left)
     if not silent:
@@ -213,8 +213,8 @@ def _count_workers(job: "Job") -> int | None:
 
 def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
     """Return the runs of this call and of earlier ones, under other presets too: they are found by their settings."""
-    from sfao.lab.reproduction.archive import Archive, read_runs
-    from sfao.lab.reproduction.protocol import PRESETS
+    from sfao.lab.paper.archive import Archive, read_runs
+    from sfao.lab.paper.protocol import PRESETS
 
     failed = [record for record in records if record.status == "failed"]
     own_last = sorted(PRESETS, key=request.preset.__eq__)
@@ -237,9 +237,9 @@ def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", s
 
 
 def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
-    from sfao.lab.experiment.files import write_json, write_text
-    from sfao.lab.reproduction.formats import as_json, as_markdown, print_reproduction
-    from sfao.lab.reproduction.reproduced_table import reproduce_table
+    from sfao.lab.paper.formats import as_json, as_markdown, print_reproduction
+    from sfao.lab.paper.reproduced_table import reproduce_table
+    from sfao.lab.run.files import write_json, write_text
 
     made, screen = [], console()
     for number in request.tables:
@@ -264,9 +264,9 @@ def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[di
 
 
 def _write_figure(request: _Request, plan: "Plan", name: str) -> list[Path]:
-    from sfao.lab.experiment.folder import finished_record
-    from sfao.lab.reproduction.paper_figures import write_figure
-    from sfao.lab.reproduction.protocol import figure_series
+    from sfao.lab.paper.paper_figures import write_figure
+    from sfao.lab.paper.protocol import figure_series
+    from sfao.lab.run.folder import finished_record
 
     folders = [
         series.folder(request.out, seed, request.scale)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sfao.lab.cli.terminal import console, say_json, table
-from sfao.lab.experiment.worker import Job
-from sfao.lab.reproduction.duration import CAVEAT, Duration, Prediction, format_seconds, predict_durations, sum_up
-from sfao.lab.reproduction.runs import Plan
+from sfao.lab.paper.duration import CAVEAT, Duration, Prediction, format_seconds, predict_durations, sum_up
+from sfao.lab.paper.runs import Plan
+from sfao.lab.run.worker import Job
 
 
 def show_plan(

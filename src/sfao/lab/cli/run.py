@@ -14,11 +14,11 @@ from sfao.lab.cli.terminal import FAILED, console, error_console, fail, say_json
 from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.progress import Report, Update
-    from sfao.lab.experiment.record import Record
-    from sfao.lab.experiment.run import Run
-    from sfao.lab.live_page.live_run import LiveRun
+    from sfao.lab.live.live_run import LiveRun
     from sfao.lab.outside_text.screen import Screen
+    from sfao.lab.run.progress import Report, Update
+    from sfao.lab.run.record import Record
+    from sfao.lab.run.run import Run
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as model.hidden=784. Repeatable.")]
 Loggers = Annotated[
@@ -81,7 +81,7 @@ def run(
     with spoken_errors(debug):
         import torch
 
-        from sfao.lab.experiment.config import configure, parse_setting
+        from sfao.lab.run.config import configure, parse_setting
 
         configured = configure(
             benchmark,
@@ -99,7 +99,7 @@ def run(
         serving = serve_page(live, live_port, folder, screen)
         bar = progress_bar(screen, shown=not (quiet or as_json))
         with stop_signals() as stopping, serving as page, bar as report:
-            from sfao.lab.experiment.execute import execute
+            from sfao.lab.run.execute import execute
 
             def begin(run: "Run") -> None:
                 if page is not None:
@@ -143,11 +143,11 @@ def serve_page(
     """Return the context in which the page of a run is served, where it is asked for."""
     if not live:
         if port is not None:
-            from sfao.lab.experiment.errors import ConfigError
+            from sfao.lab.run.errors import ConfigError
 
             raise ConfigError(f"`--live-port` is for --live, got {port} without it")
         return nullcontext()
-    from sfao.lab.live_page.server import serve_run
+    from sfao.lab.live.server import serve_run
 
     return serve_run(folder, port, lambda text: screen.print(text, soft_wrap=True))
 
@@ -224,7 +224,7 @@ def print_record(record: "Record", folder: Path, notices: Iterable[str] = ()) ->
     from rich.table import Table
     from rich.text import Text
 
-    from sfao.lab.experiment.record import describe_rollback
+    from sfao.lab.run.record import describe_rollback
 
     screen = console()
     for notice in notices:

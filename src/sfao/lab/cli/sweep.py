@@ -11,10 +11,10 @@ from sfao.lab.cli.terminal import console, say_json, spoken_errors
 from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.record import Record
-    from sfao.lab.tuning.candidate import Candidate
-    from sfao.lab.tuning.grid import Combination
-    from sfao.lab.tuning.search import Search
+    from sfao.lab.run.record import Record
+    from sfao.lab.tune.candidate import Candidate
+    from sfao.lab.tune.grid import Combination
+    from sfao.lab.tune.search import Search
 
 Sets = Annotated[
     list[str] | None,
@@ -58,9 +58,9 @@ def sweep(
     What is finished already is not run again.
     """
     with spoken_errors(debug):
-        from sfao.lab.experiment.plan import parse_seeds
-        from sfao.lab.tuning.grid import plan_grid, split_axes
-        from sfao.lab.tuning.search import make_search
+        from sfao.lab.run.plan import parse_seeds
+        from sfao.lab.tune.grid import plan_grid, split_axes
+        from sfao.lab.tune.search import make_search
 
         run = choose_launcher(launcher, address, cpus, gpus)
         fixed, axes = split_axes(settings or [])
@@ -88,7 +88,7 @@ def sweep(
 
 
 def list_candidates(grid: "list[Combination]", records: "list[Record]") -> "list[Candidate]":
-    from sfao.lab.tuning.candidate import Candidate, score_records
+    from sfao.lab.tune.candidate import Candidate, score_records
 
     found, left = [], iter(records)
     for number, combination in enumerate(grid):
@@ -101,8 +101,8 @@ def write_sweep(
     search: "Search", grid: "list[Combination]", candidates: "list[Candidate]", records: "list[Record]", out: Path
 ) -> dict[str, Any]:
     """Write the files of a comparison and best.yaml; return what --json prints."""
-    from sfao.lab.reports.comparison import compare_records
-    from sfao.lab.tuning.results import describe_best, write_best
+    from sfao.lab.report.comparison import compare_records
+    from sfao.lab.tune.results import describe_best, write_best
 
     write_best(search, candidates, out)
     return write_results(
@@ -116,7 +116,7 @@ def write_sweep(
 
 
 def print_sweep(search: "Search", candidates: "list[Candidate]", summary: dict[str, Any], out: Path) -> None:
-    from sfao.lab.tuning.results import BEST, print_candidates
+    from sfao.lab.tune.results import BEST, print_candidates
 
     screen = console()
     print_candidates(candidates, search, screen)

@@ -69,7 +69,8 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors into an exit code and one or two lines; with `debug`, a traceback in front of them."""
     from sfao.checks import MissingLibrary
     from sfao.lab.data.errors import DataError
-    from sfao.lab.experiment.errors import (
+    from sfao.lab.report.errors import ReportError
+    from sfao.lab.run.errors import (
         ConfigError,
         FolderError,
         FolderLost,
@@ -78,7 +79,6 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         NotDeterministic,
         is_out_of_memory,
     )
-    from sfao.lab.reports.errors import ReportError
 
     try:
         yield

@@ -15,10 +15,10 @@ from sfao.lab.names import name_folder
 from sfao.lab.outside_text.plain import MOST_OF_VALUE, join_lines, shorten
 
 if TYPE_CHECKING:
-    from sfao.lab.experiment.pool import Watch
     from sfao.lab.methods.search_range import SearchSpace
-    from sfao.lab.tuning.candidate import Candidate
-    from sfao.lab.tuning.search import Search
+    from sfao.lab.run.pool import Watch
+    from sfao.lab.tune.candidate import Candidate
+    from sfao.lab.tune.search import Search
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting that is fixed, such as epochs=1. Repeatable.")]
 Searches = Annotated[
@@ -71,12 +71,12 @@ def tune(
     """
     with spoken_errors(debug):
         from sfao.checks import check_count, check_seed
-        from sfao.lab.experiment.config import parse_setting
-        from sfao.lab.experiment.errors import ConfigError, Interrupted, reraise_as
-        from sfao.lab.experiment.plan import parse_seeds
-        from sfao.lab.tuning.search import make_search
-        from sfao.lab.tuning.space import choose_space, parse_search
-        from sfao.lab.tuning.tune import tune
+        from sfao.lab.run.config import parse_setting
+        from sfao.lab.run.errors import ConfigError, Interrupted, reraise_as
+        from sfao.lab.run.plan import parse_seeds
+        from sfao.lab.tune.search import make_search
+        from sfao.lab.tune.space import choose_space, parse_search
+        from sfao.lab.tune.tune import tune
 
         run = choose_launcher(launcher, address, cpus, gpus)
         with reraise_as(ConfigError):
@@ -140,9 +140,9 @@ def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Cal
     """Show a bar over all trials, with the best so far; where there is no terminal, a line for each trial that ends."""
     from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
-    from sfao.lab.experiment.progress import Update
     from sfao.lab.outside_text.screen import make_text_column
-    from sfao.lab.tuning.candidate import choose_best
+    from sfao.lab.run.progress import Update
+    from sfao.lab.tune.candidate import choose_best
 
     screen = error_console()
     texts = [make_text_column(form) for form in ("{task.description}", "{task.fields[best]}")]
@@ -181,10 +181,10 @@ def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Cal
 
 def write_study(search: "Search", space: "SearchSpace", candidates: "list[Candidate]", out: Path) -> dict[str, Any]:
     """Write trials.json, trials.md and best.yaml, each whole or not at all, and return the content of the first."""
-    from sfao.lab.experiment.files import write_json, write_text
+    from sfao.lab.run.files import write_json, write_text
     from sfao.lab.tables.markdown import render_markdown
-    from sfao.lab.tuning.candidate_table import make_table
-    from sfao.lab.tuning.results import describe_best, write_best
+    from sfao.lab.tune.candidate_table import make_table
+    from sfao.lab.tune.results import describe_best, write_best
 
     summary = {
         "benchmark": search.benchmark,
@@ -201,7 +201,7 @@ def write_study(search: "Search", space: "SearchSpace", candidates: "list[Candid
 
 
 def print_study(search: "Search", candidates: "list[Candidate]", summary: dict[str, Any], out: Path) -> None:
-    from sfao.lab.tuning.results import BEST, print_candidates
+    from sfao.lab.tune.results import BEST, print_candidates
 
     screen = console()
     print_candidates(candidates, search, screen, "trial")

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfao.lab.experiment.checkpoint import LATEST, PREVIOUS
-from sfao.lab.experiment.files import write_atomically
+from sfao.lab.run.checkpoint import LATEST, PREVIOUS
+from sfao.lab.run.files import write_atomically
 
 Files = Mapping[str, bytes]
 

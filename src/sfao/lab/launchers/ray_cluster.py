@@ -15,8 +15,8 @@ from io import TextIOBase
 from typing import Any, TextIO
 
 from sfao.checks import explain_missing
-from sfao.lab.experiment.errors import ConfigError
-from sfao.lab.experiment.pool import cores
+from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.pool import cores
 
 #: Seconds in which a cluster must answer.
 ANSWER_SECONDS = 10.0

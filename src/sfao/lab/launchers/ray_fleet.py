@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfao.lab.experiment.errors import ConfigError, Interrupted
-from sfao.lab.experiment.folder import finished_record
-from sfao.lab.experiment.lock import lock_folder
-from sfao.lab.experiment.pool import GRACE_SECONDS, LOOK_SECONDS, Lost, Refill, Watch
-from sfao.lab.experiment.progress import Update
-from sfao.lab.experiment.record import Record
-from sfao.lab.experiment.worker import Begun, Failure, Job, Stopped, summarise_error
 from sfao.lab.launchers.mailbox import Mailbox
 from sfao.lab.launchers.mirror import Changes, apply_changes, read_files
 from sfao.lab.launchers.ray_cluster import count_places, import_ray
 from sfao.lab.launchers.ray_task import Placed, Terms, Ticket, make_absolute, run_ticket
+from sfao.lab.run.errors import ConfigError, Interrupted
+from sfao.lab.run.folder import finished_record
+from sfao.lab.run.lock import lock_folder
+from sfao.lab.run.pool import GRACE_SECONDS, LOOK_SECONDS, Lost, Refill, Watch
+from sfao.lab.run.progress import Update
+from sfao.lab.run.record import Record
+from sfao.lab.run.worker import Begun, Failure, Job, Stopped, summarise_error
 
 #: How often a run is begun again after its worker or its node was lost.
 RETRIES = 3

@@ -7,14 +7,14 @@ from math import isfinite
 from pathlib import Path
 
 from sfao.lab.data.root import VARIABLE, resolve_root
-from sfao.lab.experiment.errors import ConfigError
-from sfao.lab.experiment.pool import Refill, Watch
-from sfao.lab.experiment.record import Record
-from sfao.lab.experiment.worker import Failure, Job
 from sfao.lab.launchers.ray_cluster import choose_nodes, join_cluster
 from sfao.lab.launchers.ray_fleet import Fleet, check_mailbox, open_mailbox
 from sfao.lab.launchers.ray_nodes import check_nodes, mark_folders
 from sfao.lab.launchers.ray_task import Terms
+from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.pool import Refill, Watch
+from sfao.lab.run.record import Record
+from sfao.lab.run.worker import Failure, Job
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RayLauncher:
         refill: Refill = lambda: (),
         log: Sequence[str] = (),
     ) -> list[Record | Failure]:
-        """Run all the jobs, at most `workers` at a time; see :func:`sfao.lab.experiment.pool.run_all`.
+        """Run all the jobs, at most `workers` at a time; see :func:`sfao.lab.run.pool.run_all`.
 
         A run whose worker or node is lost is begun again, up to three times, from its last checkpoint.
         """

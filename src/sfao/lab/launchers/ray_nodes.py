@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sfao.lab.experiment.errors import ConfigError
-from sfao.lab.experiment.record import describe_dataset, is_same_data
-from sfao.lab.experiment.worker import Job
 from sfao.lab.launchers.ray_cluster import Node, import_ray
 from sfao.lab.launchers.ray_task import NodeReport, Terms, inspect_node, list_versions, make_absolute
+from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.record import describe_dataset, is_same_data
+from sfao.lab.run.worker import Job
 from sfao.lab.streams.suite import BENCHMARKS
 
 MARK = ".seen-by-nodes-"

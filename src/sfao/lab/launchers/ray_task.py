@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 from sfao import __version__
-from sfao.lab.experiment.errors import FolderError
-from sfao.lab.experiment.lock import check_free
-from sfao.lab.experiment.pool import THREAD_VARIABLES
-from sfao.lab.experiment.progress import Update
-from sfao.lab.experiment.record import Record, describe_dataset
-from sfao.lab.experiment.worker import Assignment, Failure, Job, Stopped, do_run, summarise_error
 from sfao.lab.launchers.mirror import Changes, Files, Outbox, write_files
 from sfao.lab.methods import METHODS
 from sfao.lab.models import MODELS
+from sfao.lab.run.errors import FolderError
+from sfao.lab.run.lock import check_free
+from sfao.lab.run.pool import THREAD_VARIABLES
+from sfao.lab.run.progress import Update
+from sfao.lab.run.record import Record, describe_dataset
+from sfao.lab.run.worker import Assignment, Failure, Job, Stopped, do_run, summarise_error
 from sfao.lab.streams.suite import BENCHMARKS
 
 #: Seconds between two letters of a run, and the longest that it does not know that it is to stop.

@@ -1,5 +1,0 @@
-"""The report as one page that needs nothing beside it."""
-
-from sfao.lab.reports.page.write import write_page
-
-__all__ = ["write_page"]
