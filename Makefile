@@ -10,15 +10,15 @@ INSTALLED := $(VENV)/.installed
 INSTALL := pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 # The environment of the libraries that sfao integrates with.
-COMPANY := .venv-company
-COMPANY_INSTALLED := $(COMPANY)/.installed
-COMPANY_REQUIREMENTS := $(wildcard tests/company/requirements*.txt)
+INTEGRATIONS := .venv-integrations
+INTEGRATIONS_INSTALLED := $(INTEGRATIONS)/.installed
+INTEGRATIONS_REQUIREMENTS := $(wildcard tests/integrations/requirements*.txt)
 
-# The environment of the tools that look at what is installed, not part of it.
-SUPPLY := .venv-supply
-SUPPLY_INSTALLED := $(SUPPLY)/.installed
+# The environment of the tools that lock and audit what is installed.
+TOOLS := .venv-tools
+TOOLS_INSTALLED := $(TOOLS)/.installed
 
-.PHONY: demo test test-company soak lint types tests docs bench readme reproduction tutorial notebook baselines \
+.PHONY: demo test test-integrations soak lint types tests docs bench readme reproduction tutorial notebook baselines \
   architecture reliability lock sbom audit clean
 
 demo: $(LAB)
@@ -49,8 +49,8 @@ soak: $(INSTALLED)
 
 # The integrations beside the real libraries (Lightning, transformers, peft, accelerate, Avalanche, loggers, Ray), in an
 # environment of its own. `make test` needs none of them.
-test-company: $(COMPANY_INSTALLED)
-	$(COMPANY)/bin/pytest -n auto --dist worksteal tests/company
+test-integrations: $(INTEGRATIONS_INSTALLED)
+	$(INTEGRATIONS)/bin/pytest -n auto --dist worksteal tests/integrations
 
 # The documentation, as a site in site/ that fetches nothing from a network. Open site/index.html, or serve the folder
 # (`python3 -m http.server --directory site`): browsers allow the search on served pages only.
@@ -91,24 +91,23 @@ architecture: $(INSTALLED)
 reliability: $(INSTALLED)
 	$(BIN)/python docs/make_reliability.py
 
-# The hashes of every pin, asked of the index that pip is configured with. Then the licences and the bill of materials.
-lock: $(INSTALLED)
-	$(BIN)/python -m supply.make_lock
-	$(MAKE) sbom
+# requirements.lock: everything the laboratory needs on Linux, with hashes. `make lock` after a change of a pin, then
+# `pip install --require-hashes --requirement requirements.lock` installs exactly that.
+lock: $(TOOLS_INSTALLED)
+	$(TOOLS)/bin/uv pip compile --quiet --extra lab --constraint constraints.txt --python-version 3.11 --no-config \
+	  --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
 
-# Licences and CycloneDX, from the metadata of what is installed; the second is validated against its schema.
-sbom: $(INSTALLED) $(SUPPLY_INSTALLED)
-	$(BIN)/python -m supply.licences
-	$(BIN)/python -m supply.make_sbom
-	$(SUPPLY)/bin/python -m supply.check_sbom
+# A CycloneDX bill of materials of what the lock installs, in sbom.json.
+sbom: $(TOOLS_INSTALLED)
+	$(TOOLS)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-file sbom.json
 
-# Known vulnerabilities of the pins; fails where the database cannot be asked.
-audit: $(SUPPLY_INSTALLED)
-	$(SUPPLY)/bin/python -m supply.audit
+# Known vulnerabilities of what the lock installs. Needs a connection to the database of advisories.
+audit: $(TOOLS_INSTALLED)
+	$(TOOLS)/bin/pip-audit --require-hashes --disable-pip --requirement requirements.lock
 
-$(SUPPLY_INSTALLED): supply/lock-tools.txt
-	$(PYTHON) -m venv $(SUPPLY)
-	$(SUPPLY)/bin/python -m pip install --quiet --require-hashes --requirement $<
+$(TOOLS_INSTALLED): Makefile
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom
 	touch $@
 
 # torch goes first: pinned, so that nothing pulls in another build of it. So does what builds this package: pip would
@@ -124,18 +123,18 @@ $(INSTALLED): $(LAB)
 	touch $@
 
 # torch first, as above. Every requirements file is installed in one go, but those that must not bring their own.
-$(COMPANY_INSTALLED): pyproject.toml constraints.txt constraints-company.txt $(COMPANY_REQUIREMENTS) \
-  tests/company/torchvision_on_cpu.py
-	$(PYTHON) -m venv $(COMPANY)
-	$(COMPANY)/bin/python -m $(INSTALL) torch hatchling editables
-	$(COMPANY)/bin/python -m $(INSTALL) --constraint constraints-company.txt \
+$(INTEGRATIONS_INSTALLED): pyproject.toml constraints.txt constraints-integrations.txt $(INTEGRATIONS_REQUIREMENTS) \
+  tests/integrations/torchvision_on_cpu.py
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m $(INSTALL) torch hatchling editables
+	$(INTEGRATIONS)/bin/python -m $(INSTALL) --constraint constraints-integrations.txt \
 	  --no-build-isolation --editable '.[lab]' \
-	  $(addprefix --requirement ,$(filter-out %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
-	$(COMPANY)/bin/python -m $(INSTALL) --constraint constraints-company.txt \
-	  --no-deps $(addprefix --requirement ,$(filter %-no-deps.txt,$(COMPANY_REQUIREMENTS)))
-	site=$$($(COMPANY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	  && cp tests/company/torchvision_on_cpu.py $$site && echo 'import torchvision_on_cpu' > $$site/torchvision_on_cpu.pth
+	  $(addprefix --requirement ,$(filter-out %-no-deps.txt,$(INTEGRATIONS_REQUIREMENTS)))
+	$(INTEGRATIONS)/bin/python -m $(INSTALL) --constraint constraints-integrations.txt \
+	  --no-deps $(addprefix --requirement ,$(filter %-no-deps.txt,$(INTEGRATIONS_REQUIREMENTS)))
+	site=$$($(INTEGRATIONS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	  && cp tests/integrations/torchvision_on_cpu.py $$site && echo 'import torchvision_on_cpu' > $$site/torchvision_on_cpu.pth
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(COMPANY) $(SUPPLY) .mypy_cache .pytest_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) $(INTEGRATIONS) $(TOOLS) .mypy_cache .pytest_cache .ruff_cache .hypothesis site

@@ -32,7 +32,6 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "seconds": (int, float),
     "where": str,
 }
-SUPPLY = DOCS.parent / "supply"
 
 
 def read_tally(file: Path) -> list[dict[str, Any]]:
@@ -91,7 +90,7 @@ def _join(files: Sequence[Path]) -> str:
 
 
 def make_page(records: Path) -> str:
-    """Return the page that these records and the locks give."""
+    """Return the page that these records give."""
     counts = json.loads((records / COUNTS).read_text())
     compared = json.loads((records / CIRCUMSTANCES).read_text())
     parts = {
@@ -99,7 +98,6 @@ def make_page(records: Path) -> str:
         "determinism": "\n\n".join(
             [*(describe_device(told) for told in compared.values()), *name_unmeasured(compared)]
         ),
-        **describe_supply(),
     }
     page = TEMPLATE.read_text()
     for name, text in parts.items():
@@ -148,18 +146,6 @@ def describe_device(told: dict[str, Any]) -> str:
 
 def _name_errors(errors: dict[str, str]) -> str:
     return "; ".join(f"{name}: {error}" for name, error in errors.items())
-
-
-def describe_supply() -> dict[str, str]:
-    """Return the numbers of pins, hashes and licences that the page tells."""
-    locks = {file.stem: file.read_text() for file in sorted(SUPPLY.glob("lock*.txt"))}
-    licences = [line.rpartition("| ")[2].strip(" |") for line in (SUPPLY / "licences.md").read_text().splitlines()[6:]]
-    return {
-        "pins": f"{sum(text.count('==') for text in locks.values()):,}",
-        "hashes": f"{sum(text.count('--hash=') for text in locks.values()):,}",
-        "packages": f"{len(licences)}",
-        "licences": f"{len(set(licences))}",
-    }
 
 
 def make_table(headings: tuple[str, ...], sides: str, rows: list[tuple[str, ...]]) -> str:

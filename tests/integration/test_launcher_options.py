@@ -1,4 +1,4 @@
-"""Options of --launcher, as far as they can be refused without a cluster; tests/company/test_ray.py has one."""
+"""Options of --launcher, as far as they can be refused without a cluster; tests/integrations/test_ray.py has one."""
 
 import sys
 

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import sfao
 from sfao.integrations.lightning import DriftBoundCallback, GateCallback
-from tests.company.tasks import make_network, make_tasks, measure_gap, measure_memory_gap, train
+from tests.integrations.tasks import make_network, make_tasks, measure_gap, measure_memory_gap, train
 
 CALLBACKS = [GateCallback, DriftBoundCallback]
 

@@ -11,8 +11,8 @@ import sfao
 from sfao.batches import read_model_loss
 from sfao.integrations.attached import consolidate_task, find_attached
 from sfao.integrations.peft import adapter_groups, create_sfao_optimizer
-from tests.company.language import Lines, make_language_model
-from tests.company.tasks import measure_gap, measure_memory_gap
+from tests.integrations.language import Lines, make_language_model
+from tests.integrations.tasks import measure_gap, measure_memory_gap
 
 RANK, LAYERS = 4, 2
 

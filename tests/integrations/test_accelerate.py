@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import sfao
 from sfao.integrations.attached import find_attached
-from tests.company.tasks import make_network, make_tasks, measure_gap, measure_memory_gap, train
+from tests.integrations.tasks import make_network, make_tasks, measure_gap, measure_memory_gap, train
 
 
 @pytest.fixture(autouse=True)

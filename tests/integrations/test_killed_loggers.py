@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfao.lab.loggers import LOGGERS
-from tests.company.test_loggers import check_same, local, read_mlflow, read_tensorboard, read_wandb
+from tests.integrations.test_loggers import check_same, local, read_mlflow, read_tensorboard, read_wandb
 
 __all__ = ["local"]  # the fixture
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

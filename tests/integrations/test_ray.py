@@ -33,11 +33,11 @@ from sfao.lab.run.pool import Lost, run_all
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import Record
 from sfao.lab.run.worker import Begun, Failure
-from tests.company.ray_watching import Events, find_holder, hidden_node, read_steps, wait_for
+from tests.integrations.ray_watching import Events, find_holder, hidden_node, read_steps, wait_for
 
 COMMAND = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]
 #: A method that leaves time to disturb it, found from the root of the repository.
-SLOW = "tests.company.slow_method:Slow"
+SLOW = "tests.integrations.slow_method:Slow"
 NAME = name_folder(SLOW)
 SETTINGS, RUNS = {"epochs": 3}, 3
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import sfao
 from sfao.integrations.avalanche import DriftBoundPlugin, GatePlugin
-from tests.company.tasks import make_network, make_tasks, measure_gap, train
+from tests.integrations.tasks import make_network, make_tasks, measure_gap, train
 
 
 def make_benchmark(tasks, task_labels=False):

@@ -9,8 +9,8 @@ from transformers import Trainer, TrainingArguments
 import sfao
 from sfao.integrations.attached import find_attached
 from sfao.integrations.transformers import ConsolidateCallback, create_bounded_optimizer, create_gated_optimizer
-from tests.company.language import Lines, make_language_model
-from tests.company.tasks import measure_gap, measure_memory_gap
+from tests.integrations.language import Lines, make_language_model
+from tests.integrations.tasks import measure_gap, measure_memory_gap
 
 #: Layers of a few parameters are spanned soon, and these norms cannot be bounded.
 pytestmark = [
