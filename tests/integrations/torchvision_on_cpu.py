@@ -1,8 +1,8 @@
 """Let a torchvision that was built for CUDA be imported beside a torch for CPUs.
 
 Such a torchvision cannot load its own operators, and fails where it describes two of them. `make test-integrations`
-copies this file into its environment, with a .pth file that imports it when Python starts. It declares the two operators
-right before torchvision is imported, and imports nothing until then.
+copies this file into its environment, with a .pth file that imports it when Python starts. It declares the two
+operators right before torchvision is imported, and imports nothing until then.
 """
 
 import sys
