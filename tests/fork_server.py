@@ -12,7 +12,7 @@ PRELOADED = [
     "sfao.lab.cli.app",
     "sfao.lab.run.compare",
     "sfao.lab.run.worker",
-    "sfao.lab.outside_text.screen",
+    "sfao.lab.console",
     "sfao.lab.report.comparison_formats",
     "sfao.lab.report.page",
     "tests.distributed.sharded",

@@ -4,7 +4,7 @@ from io import StringIO
 from pathlib import Path
 
 from sfao.lab.cli.live import Line, _Screen
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole
 from sfao.lab.run.config import configure
 from sfao.lab.run.pool import Lost
 from sfao.lab.run.worker import Begun, Failure, Job
@@ -20,7 +20,7 @@ def lines(*places, seeds):
 
 
 def shown(known, height):
-    console = Screen(file=StringIO(), width=80, height=height)
+    console = PlainConsole(file=StringIO(), width=80, height=height)
     console.print(_Screen(known, console))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from torch import nn
 
 from sfao.checks import check_choice, check_count
+from sfao.lab.console import PlainConsole
 from sfao.lab.methods import METHODS, Method, Training
 from sfao.lab.methods.descent import MOMENTUM_FORMS
 from sfao.lab.models import MODELS
 from sfao.lab.names import Names
-from sfao.lab.outside_text.screen import Screen
 from sfao.lab.report.comparison import Comparison, compare_records
 from sfao.lab.report.comparison_formats import as_markdown, print_comparison
 from sfao.lab.run.compare import compare as run_and_collect
@@ -58,7 +58,7 @@ class Result:
         return {method: sum(own) / len(own) for method, own in values.items()}
 
     def __str__(self) -> str:
-        console = Screen(file=StringIO(), width=WIDTH)
+        console = PlainConsole(file=StringIO(), width=WIDTH)
         with console.capture() as captured:
             print_comparison(self.comparison, console)
         return captured.get().rstrip()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sfao.lab.live import tail as tail_module
 from sfao.lab.live.tail import Tail, thin_out
-from sfao.lab.outside_text.limits import OutsideTextError
+from sfao.lab.safe_io import InputError
 
 lines = st.lists(st.binary(max_size=5).map(lambda data: data.replace(b"\n", b"-") + b"\n"), max_size=8)
 
@@ -60,7 +60,7 @@ def test_much_is_read_in_parts_and_a_line_without_end_is_refused(tmp_path, monke
     assert [len(tail.read().lines) for _ in range(4)] == [1, 1, 1, 0]
     with open(path, "ab") as file:
         file.write(b"x" * 50)
-    with pytest.raises(OutsideTextError, match="at most 10 bytes"):
+    with pytest.raises(InputError, match="at most 10 bytes"):
         tail.read()
 
 

@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole
 from sfao.lab.paper.archive import Archive
 from sfao.lab.paper.formats import as_json, as_markdown, print_reproduction
 from sfao.lab.paper.protocol import protocol
@@ -26,7 +26,7 @@ def row_of(table, name, number=0):
 
 
 def text(table, width=120):
-    console = Screen(file=StringIO(), width=width)
+    console = PlainConsole(file=StringIO(), width=width)
     print_reproduction(table, console)
     return console.file.getvalue()
 

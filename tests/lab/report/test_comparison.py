@@ -3,8 +3,8 @@ from io import StringIO
 
 import pytest
 
+from sfao.lab.console import PlainConsole
 from sfao.lab.methods import METHODS
-from sfao.lab.outside_text.screen import Screen
 from sfao.lab.report.comparison import compare_records
 from sfao.lab.report.comparison_formats import as_json, as_markdown, print_comparison
 from sfao.lab.run.record import Record
@@ -34,7 +34,7 @@ def only_group(records):
 
 
 def text(records, width=120):
-    console = Screen(file=StringIO(), width=width)
+    console = PlainConsole(file=StringIO(), width=width)
     print_comparison(compare_records(records), console)
     return console.file.getvalue()
 

@@ -2,14 +2,16 @@ from io import StringIO
 
 import pytest
 
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole
 from sfao.lab.tables import Column
 from sfao.lab.tables.terminal import print_notes, render_terminal, split_columns
 from tests.lab.tables.runners import NAME, REMARK, SECONDS, Runner, race
 
 
 def lines(table, width=80, colour=False, **options):
-    console = Screen(file=StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None)
+    console = PlainConsole(
+        file=StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None
+    )
     console.print(render_terminal(table, **options))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -81,6 +83,6 @@ def test_a_column_wider_than_the_terminal_still_has_a_piece():
 
 
 def test_notes_are_printed_as_they_are_each_in_its_style():
-    console = Screen(file=StringIO(), force_terminal=True, color_system="standard", width=80)
+    console = PlainConsole(file=StringIO(), force_terminal=True, color_system="standard", width=80)
     print_notes(["[1] plain", "beware"], console, lambda note: "yellow" if note == "beware" else "dim")
     assert console.file.getvalue().splitlines() == ["\x1b[2m[1] plain\x1b[0m", "\x1b[33mbeware\x1b[0m"]

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from sfao.lab.bench.results import Results, Row
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole
 from sfao.lab.tables import Column, Table
 from sfao.lab.tables.markdown import render_markdown
 from sfao.lab.tables.terminal import print_notes, render_terminal
 
 
-def print_results(results: Results, console: Screen) -> None:
+def print_results(results: Results, console: PlainConsole) -> None:
     console.print(_make_heading(results))
     for table in _tables(results):
         console.print(render_terminal(table, overflow="fold"))

@@ -20,7 +20,7 @@ from sfao.lab.cli.run import run
 from sfao.lab.cli.sweep import sweep
 from sfao.lab.cli.terminal import LONGEST_ERROR, say
 from sfao.lab.cli.tune import tune
-from sfao.lab.outside_text.plain import plain, shorten
+from sfao.lab.console import escape_controls, shorten
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def plain_usage_errors() -> Iterator[None]:
     except Exception as error:
         message = getattr(error, "message", None)
         if isinstance(message, str) and hasattr(error, "format_message"):
-            error.message = shorten(plain(message), LONGEST_ERROR)  # type: ignore[attr-defined]
+            error.message = shorten(escape_controls(message), LONGEST_ERROR)  # type: ignore[attr-defined]
         raise
 
 

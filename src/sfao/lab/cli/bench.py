@@ -162,10 +162,10 @@ def progress_bar(shown: bool) -> "Iterator[Progress]":
     """Show a bar with the number of groups of cases that are measured."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
-    from sfao.lab.outside_text.screen import make_text_column
+    from sfao.lab.console import text_column
 
     screen = error_console()
-    columns: list[Any] = [make_text_column("{task.description}"), BarColumn(), MofNCompleteColumn()]
+    columns: list[Any] = [text_column("{task.description}"), BarColumn(), MofNCompleteColumn()]
     # Elsewhere it would leave an empty line; and it is drawn between measurements alone, as they share the machine.
     disabled = not (shown and screen.is_terminal)
     with Progress(*columns, console=screen, transient=True, disable=disabled, auto_refresh=False) as display:

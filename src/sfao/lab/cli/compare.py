@@ -11,7 +11,7 @@ from sfao.lab.cli.terminal import FAILED, console, fail, say, say_json, spoken_e
 from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
-    from sfao.lab.outside_text.screen import Screen
+    from sfao.lab.console import PlainConsole
     from sfao.lab.report.comparison import Comparison
     from sfao.lab.run.record import Record
     from sfao.lab.run.worker import Job
@@ -151,7 +151,7 @@ def write_results(
     return summary
 
 
-def print_table(compared: "Comparison", records: "list[Record]", screen: "Screen") -> None:
+def print_table(compared: "Comparison", records: "list[Record]", screen: "PlainConsole") -> None:
     """Print the table, and a line for each run that did not end well."""
     from sfao.lab.report.comparison_formats import print_comparison
 

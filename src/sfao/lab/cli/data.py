@@ -141,9 +141,9 @@ def show_bars(shown: bool) -> "Iterator[Progress]":
     """Show one bar for each piece of work that reports its progress."""
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
 
-    from sfao.lab.outside_text.screen import make_text_column
+    from sfao.lab.console import text_column
 
-    columns = (make_text_column("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (text_column("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     screen = error_console()
     shown = shown and screen.is_terminal  # elsewhere it would leave an empty line
     with Progress(*columns, console=screen, transient=True, disable=not shown) as display:

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfao.lab.cli.terminal import error_console
-from sfao.lab.outside_text.plain import plain
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole, escape_controls
 from sfao.lab.run.compare import jobs_by_folder
 from sfao.lab.run.pool import Event, Lost, Skipped, Watch
 from sfao.lab.run.progress import Update
@@ -71,11 +70,11 @@ class Line:
             f"seed {self.job.config.seed}",
             Text(self.state, style),
             shown,
-            Text(plain(self.detail), overflow="ellipsis"),
+            Text(escape_controls(self.detail), overflow="ellipsis"),
         )
 
     @property
-    def plain(self) -> str:
+    def escape_controls(self) -> str:
         name = f"{self.place}/{self.name}" if self.place else self.name
         return f"{name} seed {self.job.config.seed}: {self.state}{': ' * bool(self.detail)}{self.detail}"
 
@@ -114,12 +113,12 @@ def live_lines(jobs: Sequence[Job], shown: bool) -> Iterator[Watch]:
         yield _log_lines(lines, console)
 
 
-def _log_lines(lines: dict[Path, Line], console: Screen) -> Watch:
+def _log_lines(lines: dict[Path, Line], console: PlainConsole) -> Watch:
     def hear(job: Job, event: Event) -> None:
         line = lines[job.folder]
         line.hear(event)
         if not isinstance(event, Begun | Update):
-            console.print(line.plain, soft_wrap=True)
+            console.print(line.escape_controls, soft_wrap=True)
 
     return hear
 
@@ -127,7 +126,7 @@ def _log_lines(lines: dict[Path, Line], console: Screen) -> Watch:
 class _Screen:
     """The lines that fit the terminal, drawn again whenever rich asks for them."""
 
-    def __init__(self, lines: dict[Path, Line], console: Screen) -> None:
+    def __init__(self, lines: dict[Path, Line], console: PlainConsole) -> None:
         self.lines, self.console = lines, console
 
     def __rich__(self) -> Table:
@@ -139,7 +138,7 @@ class _Screen:
             table.add_column(no_wrap=True)
         for place, shown in _split_by_place(visible).items():
             if place:
-                table.add_row(Text(plain(place), "bold"), Text(_count_ended(by_place[place]), "bold"))
+                table.add_row(Text(escape_controls(place), "bold"), Text(_count_ended(by_place[place]), "bold"))
             for line in shown:
                 table.add_row(*line.cells)
         if len(visible) < len(lines):

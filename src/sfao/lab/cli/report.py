@@ -83,7 +83,7 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
 
 def figures_before(out: Path) -> set[str]:
     """Return the names of the figures that an earlier report left here; only those that are names."""
-    from sfao.lab.outside_text.json_text import read_json
+    from sfao.lab.safe_io import read_json
 
     try:
         names = read_json(out / WRITTEN)
@@ -96,11 +96,13 @@ def figures_before(out: Path) -> set[str]:
 @contextmanager
 def progress() -> Iterator[Tell]:
     """Show the current work on the error stream of a terminal, once it takes long."""
+    from rich.text import Text
+
     screen, began = error_console(), time.monotonic()
     status = screen.status("")
 
     def tell(doing: str) -> None:
-        status.update(doing)
+        status.update(Text(doing))
         if screen.is_terminal and time.monotonic() - began > PATIENCE:
             status.start()
 

@@ -14,8 +14,8 @@ from sfao.lab.cli.terminal import FAILED, console, error_console, fail, say_json
 from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
+    from sfao.lab.console import PlainConsole
     from sfao.lab.live.live_run import LiveRun
-    from sfao.lab.outside_text.screen import Screen
     from sfao.lab.run.progress import Report, Update
     from sfao.lab.run.record import Record
     from sfao.lab.run.run import Run
@@ -138,7 +138,7 @@ def ask_deterministic(asked: bool, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve_page(
-    live: bool, port: int | None, folder: Path, screen: "Screen"
+    live: bool, port: int | None, folder: Path, screen: "PlainConsole"
 ) -> "AbstractContextManager[LiveRun | None]":
     """Return the context in which the page of a run is served, where it is asked for."""
     if not live:
@@ -183,15 +183,15 @@ def stop_signals() -> Iterator[StopSignals]:
 
 
 @contextmanager
-def progress_bar(screen: "Screen", shown: bool) -> "Iterator[Report]":
+def progress_bar(screen: "PlainConsole", shown: bool) -> "Iterator[Report]":
     """Show a bar over all steps: task, epoch, steps per second, loss, and the decisions of the gate."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from sfao.lab.outside_text.screen import make_text_column
+    from sfao.lab.console import text_column
 
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "{task.fields[live]}")
     bar = Progress(
-        *(make_text_column(column) if isinstance(column, str) else column for column in columns),
+        *(text_column(column) if isinstance(column, str) else column for column in columns),
         console=screen,
         transient=True,
         disable=not (shown and screen.is_terminal),  # elsewhere it would leave an empty line

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sfao.lab.outside_text.plain import plain, shorten
+from sfao.lab.console import escape_controls, shorten
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sfao.lab.outside_text.screen import Screen
+    from sfao.lab.console import PlainConsole
 
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 #: Letters of an error, which is one or two lines.
@@ -27,22 +27,22 @@ def say_json(value: Any) -> None:
 
 def say(text: str, *, error: bool = True) -> None:
     """Print text as text, on the error stream unless `error` is false."""
-    typer.echo(plain(text), err=error)
+    typer.echo(escape_controls(text), err=error)
 
 
-def console() -> "Screen":
+def console() -> "PlainConsole":
     """Return the console for tables; in a file or a pipe they are wider than most terminals."""
-    from sfao.lab.outside_text.screen import Screen
+    from sfao.lab.console import PlainConsole
 
-    screen = Screen()
-    return screen if screen.is_terminal else Screen(width=120)
+    screen = PlainConsole()
+    return screen if screen.is_terminal else PlainConsole(width=120)
 
 
-def error_console() -> "Screen":
+def error_console() -> "PlainConsole":
     """Return the console for progress, on the error stream."""
-    from sfao.lab.outside_text.screen import Screen
+    from sfao.lab.console import PlainConsole
 
-    return Screen(stderr=True)
+    return PlainConsole(stderr=True)
 
 
 def table(*headings: str) -> "Table":

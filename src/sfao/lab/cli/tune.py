@@ -11,8 +11,8 @@ from sfao.lab.cli.compare import note_tracebacks
 from sfao.lab.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
 from sfao.lab.cli.run import stop_signals
 from sfao.lab.cli.terminal import FAILED, INTERRUPTED, console, error_console, fail, say, say_json, spoken_errors
+from sfao.lab.console import LONGEST_VALUE, join_lines, shorten
 from sfao.lab.names import name_folder
-from sfao.lab.outside_text.plain import MOST_OF_VALUE, join_lines, shorten
 
 if TYPE_CHECKING:
     from sfao.lab.methods.search_range import SearchSpace
@@ -127,7 +127,7 @@ def tune(
 
 
 def describe_search(search: "Search", space: "SearchSpace", trials: int) -> str:
-    where = ", ".join(shorten(join_lines(f"{name}={each}"), MOST_OF_VALUE) for name, each in space.items())
+    where = ", ".join(shorten(join_lines(f"{name}={each}"), LONGEST_VALUE) for name, each in space.items())
     seeds = f"{len(search.seeds)} seed{'s' * (len(search.seeds) != 1)}"
     return (
         f"choosing {where} of {search.method} on {search.benchmark}: {trials} trials of {seeds}, "
@@ -140,12 +140,12 @@ def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Cal
     """Show a bar over all trials, with the best so far; where there is no terminal, a line for each trial that ends."""
     from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
-    from sfao.lab.outside_text.screen import make_text_column
+    from sfao.lab.console import text_column
     from sfao.lab.run.progress import Update
     from sfao.lab.tune.candidate import choose_best
 
     screen = error_console()
-    texts = [make_text_column(form) for form in ("{task.description}", "{task.fields[best]}")]
+    texts = [text_column(form) for form in ("{task.description}", "{task.fields[best]}")]
     columns = [texts[0], BarColumn(), TimeElapsedColumn(), texts[1]]
     known: list[Candidate] = []
     #: {folder of a run under way: the share of it that is done}

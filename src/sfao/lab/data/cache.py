@@ -25,7 +25,7 @@ from sfao.lab.data.array_digests import Checks, digest_arrays, digest_checks, ma
 from sfao.lab.data.digests import compute_digest
 from sfao.lab.data.formats.file_layout import Arrays
 from sfao.lab.data.proofs import drop_proof, is_proven, keep_proof, take_marks
-from sfao.lab.outside_text.json_text import parse_json
+from sfao.lab.safe_io import parse_json
 
 #: Changes when the readers give other arrays for the same files, or entries look otherwise.
 VERSION = 2

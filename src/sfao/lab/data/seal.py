@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sfao.lab.data.digests import digest_text
 from sfao.lab.data.small_files import read_all, write_first
-from sfao.lab.outside_text.json_text import parse_json
+from sfao.lab.safe_io import parse_json
 
 
 class Origin(StrEnum):

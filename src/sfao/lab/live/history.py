@@ -8,7 +8,7 @@ from itertools import zip_longest
 from math import isfinite
 from typing import Any
 
-from sfao.lab.outside_text.plain import plain
+from sfao.lab.console import escape_controls
 
 #: As steps.jsonl names them, in the order in which a page gets them.
 DECISIONS = ("accept", "project", "discard", "zero")
@@ -120,7 +120,7 @@ class History:
 
     def as_json(self) -> str:
         """Return the history for a page; stretches that have not changed are not written again."""
-        layers, ends = json.dumps([plain(name) for name in self.layers]), json.dumps(self.task_ends)
+        layers, ends = json.dumps([escape_controls(name) for name in self.layers]), json.dumps(self.task_ends)
         stretches = ",".join(stretch.text for stretch in self.stretches)
         return f'{{"layers":{layers},"taskEnds":{ends},"stretches":[{stretches}]}}'
 

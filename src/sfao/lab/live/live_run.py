@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Condition, RLock
 
+from sfao.lab.console import escape_controls, shorten
 from sfao.lab.live.history import History
 from sfao.lab.live.sight import (
     Pace,
@@ -20,13 +21,12 @@ from sfao.lab.live.sight import (
     summarise,
 )
 from sfao.lab.live.tail import Tail, thin_out
-from sfao.lab.outside_text.json_text import parse_json
-from sfao.lab.outside_text.plain import plain, shorten
 from sfao.lab.run.errors import Interrupted
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import Record
 from sfao.lab.run.run import Run
 from sfao.lab.run.telemetry import STEPS
+from sfao.lab.safe_io import parse_json
 
 #: Seconds for which everybody who looks gets the same: many pages cost a run no more than one.
 REFRESH = 0.5
@@ -57,8 +57,8 @@ def describe_record(record: Record, folder: Path) -> Ending:
             f"After {describe_seconds(record.seconds)} of training: average accuracy {accuracy:.3f}, "
             f"forgetting {forgetting:.3f}."
         )
-        return Ending("done", "The run is done", text, plain(command))
-    return Ending(record.status, f"The run {record.status}", _shorten(record.error), plain(command))
+        return Ending("done", "The run is done", text, escape_controls(command))
+    return Ending(record.status, f"The run {record.status}", _shorten(record.error), escape_controls(command))
 
 
 def describe_error(error: BaseException) -> Ending:
@@ -71,7 +71,7 @@ def describe_error(error: BaseException) -> Ending:
 
 
 def _shorten(text: str) -> str:
-    return plain(shorten(" ".join(text.split()), LONGEST_ERROR))
+    return escape_controls(shorten(" ".join(text.split()), LONGEST_ERROR))
 
 
 class LiveRun:
@@ -149,7 +149,7 @@ class LiveRun:
     def _write(self) -> str:
         self._read_telemetry()
         ending = None if self.ending is None else asdict(self.ending)
-        about = {"folder": plain(str(self.folder)), "ending": ending, **self._describe()}
+        about = {"folder": escape_controls(str(self.folder)), "ending": ending, **self._describe()}
         return f'{json.dumps(about)[:-1]}, "history": {self._history.as_json()}}}'
 
     def _describe(self) -> dict[str, object]:

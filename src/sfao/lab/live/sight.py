@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from sfao.lab.console import escape_controls
 from sfao.lab.metrics import average_accuracy, average_forgetting
-from sfao.lab.outside_text.plain import plain
 from sfao.lab.run.record import describe_rollback
 from sfao.lab.run.run import Run
 
@@ -34,10 +34,10 @@ def look_at(run: Run) -> Sight:
         epochs=run.config.epochs,
         step=at.steps,
         steps=run.total_steps,
-        names=tuple(plain(task.name) for task in run.stream),
+        names=tuple(escape_controls(task.name) for task in run.stream),
         initial=tuple(at.initial),
         rows=tuple(tuple(row) for row in list(at.matrix)),
-        notices=tuple(plain(text) for text in (*map(describe_rollback, at.rollbacks), *at.warnings)),
+        notices=tuple(escape_controls(text) for text in (*map(describe_rollback, at.rollbacks), *at.warnings)),
     )
 
 
@@ -52,7 +52,9 @@ def describe_run(run: Run) -> tuple[str, str]:
         f"learning rate {config.lr:g}",
         config.device,
     )
-    return plain(f"{config.method} on {config.benchmark}, seed {config.seed}"), plain(", ".join(facts))
+    return escape_controls(f"{config.method} on {config.benchmark}, seed {config.seed}"), escape_controls(
+        ", ".join(facts)
+    )
 
 
 def describe_place(sight: Sight) -> str:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sfao.lab.outside_text.limits import MOST_LINE, check_length
-from sfao.lab.run.files import open_file
+from sfao.lab.safe_io import MAX_LINE, check_length, open_file
 
 #: Bytes that are read at a time.
-MOST_AT_ONCE = MOST_LINE
+MOST_AT_ONCE = MAX_LINE
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Tail:
         self._path, self._place, self._last = path, 0, b""
 
     def read(self) -> NewLines:
-        """Return the next whole lines; raise an OutsideTextError for one that is longer than what is read at once."""
+        """Return the next whole lines; raise an InputError for one that is longer than what is read at once."""
         try:
             file = open_file(self._path, os.O_RDONLY)
         except FileNotFoundError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sfao.lab.loggers.logger import FLUSH_SECONDS, Logger, write_whole
-from sfao.lab.outside_text.json_text import read_json
+from sfao.lab.safe_io import read_json
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric

@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.outside_text.files import read_each_line
-from sfao.lab.outside_text.limits import MOST_LINE
 from sfao.lab.paper.protocol import Series
 from sfao.lab.paper.scale import WHOLE, Scale
 from sfao.lab.run.config import make_config
@@ -15,6 +13,7 @@ from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
 from sfao.lab.run.files import write_text
 from sfao.lab.run.folder import finished_record
 from sfao.lab.run.record import RECORD, Record, list_digests, read_record
+from sfao.lab.safe_io import MAX_LINE, iter_lines
 
 #: Settings that do not make a run another one: its seed, and where it was done.
 APART = ("seed", "device")
@@ -76,7 +75,7 @@ def read_runs(folder: Path) -> list[Record]:
 def read_lines(file: Path) -> list[Record]:
     """Return the records of a file; raise a FolderError that names a line which is none."""
     records = []
-    for number, line in enumerate(read_each_line(file, MOST_LINE), start=1):
+    for number, line in enumerate(iter_lines(file, MAX_LINE), start=1):
         with reraise_as(FolderError):
             record = read_record(line, f"{file}:{number}")
         _check(record, f"{file}:{number}")

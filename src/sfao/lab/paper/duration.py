@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from sfao.lab.console import shorten
 from sfao.lab.data.dataset import load_dataset
-from sfao.lab.outside_text.plain import shorten
 from sfao.lab.paper.archive import settings_key
 from sfao.lab.paper.rehearsal import rehearse
 from sfao.lab.paper.runs import Plan

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole
 from sfao.lab.paper.lines import KIND, NAME, PAPER, Line, make_lines, number_columns
 from sfao.lab.paper.notes import is_warning, write_notes
 from sfao.lab.paper.reproduced_table import ReproducedTable
@@ -35,7 +35,7 @@ def as_markdown(table: ReproducedTable, heading: str = "##") -> str:
     return render_markdown(shown, heading) + "\n"
 
 
-def print_reproduction(table: ReproducedTable, console: Screen) -> None:
+def print_reproduction(table: ReproducedTable, console: PlainConsole) -> None:
     """Print the table in pieces that fit the terminal, so that no number is cut."""
     console.print(_title(table), style="bold")
     numbers = Table("", number_columns(table), make_lines(table))

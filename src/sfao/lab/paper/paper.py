@@ -6,7 +6,7 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-from sfao.lab.outside_text.yaml_text import parse_yaml
+from sfao.lab.safe_io import parse_yaml
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from sfao.lab.outside_text.yaml_text import parse_yaml
+from sfao.lab.safe_io import parse_yaml
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.outside_text.files import read_each_line
-from sfao.lab.outside_text.json_text import parse_json
-from sfao.lab.outside_text.limits import MOST_LINE
 from sfao.lab.paper.protocol import PRESETS, Series, figure_series
 from sfao.lab.report.figures.style import pick_evenly
 from sfao.lab.report.runs import LoadedRun, check_step, load_runs
@@ -18,6 +15,7 @@ from sfao.lab.run.files import write_text
 from sfao.lab.run.folder import finished_record
 from sfao.lab.run.record import read_record
 from sfao.lab.run.seal import seal, unseal
+from sfao.lab.safe_io import MAX_LINE, iter_lines, parse_json
 
 #: The folder of the samples, beside the records of a preset.
 SAMPLES = "steps"
@@ -65,7 +63,7 @@ def read_samples(folder: Path) -> list[LoadedRun]:
 
 def _read_sample(file: Path) -> LoadedRun:
     try:
-        first, second = read_each_line(file, MOST_LINE)
+        first, second = iter_lines(file, MAX_LINE)
         record = read_record(first, f"{file}:1")
         kept: dict[str, Any] = unseal(parse_json(second, finite=False), new=("steps",))
         steps = [check_step(step) for step in kept["steps"]]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole
 from sfao.lab.report.comparison import Comparison, Group, Row
 from sfao.lab.report.comparison_columns import INTERVAL, MARK, MARKED_METHOD, METHOD, drop_needless, text_columns
 from sfao.lab.report.comparison_notes import STORES_DATA, WARNING, write_notes
@@ -40,7 +40,7 @@ def as_latex(comparison: Comparison) -> str:
     return "% \\usepackage{booktabs}\n" + "\n".join(tables)
 
 
-def print_comparison(comparison: Comparison, console: Screen) -> None:
+def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     """Print one table per group; where the terminal is too narrow for it, in pieces, so that no number is cut."""
     if comparison.notice:
         console.print(comparison.notice, style="yellow")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from sfao.lab.console import shorten
 from sfao.lab.methods import METHODS
-from sfao.lab.outside_text.plain import shorten
 from sfao.lab.report.comparable import group_records
 from sfao.lab.report.comparison import REFERENCE, Row, compare_records, split_into_rows
 from sfao.lab.report.comparison_columns import format_mean, format_size

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from sfao.lab.methods import METHODS
-from sfao.lab.outside_text.json_text import parse_json
 from sfao.lab.report.comparable import group_records
 from sfao.lab.report.comparison import BOUND
 from sfao.lab.report.errors import ReportError
 from sfao.lab.run.errors import reraise_as
-from sfao.lab.run.files import read_file
 from sfao.lab.run.folder import CONFIG
 from sfao.lab.run.record import RECORD, Record, load_record
 from sfao.lab.run.telemetry import STEPS
+from sfao.lab.safe_io import parse_json, read_file
 
 #: What is counted of every layer.
 DECISIONS = ("accept", "project", "discard", "zero")

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import torch
 
-from sfao.lab.outside_text.json_text import parse_json
 from sfao.lab.run.errors import is_out_of_memory
-from sfao.lab.run.files import name_file_in_errors, open_file, replace_file
+from sfao.lab.run.files import replace_file
+from sfao.lab.safe_io import name_file_in_errors, open_file, parse_json
 
 LATEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 #: Ends every checkpoint, after the digest and the length of the line on the state.

@@ -7,17 +7,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sfao.checks import check_choice
+from sfao.lab.console import quote, shorten
 from sfao.lab.methods import METHODS, MethodOptions, Training
 from sfao.lab.methods.descent import MOMENTUM_FORMS
 from sfao.lab.models import MODELS, check_sizes
-from sfao.lab.outside_text.limits import OutsideTextError
-from sfao.lab.outside_text.plain import quote, shorten
-from sfao.lab.outside_text.yaml_text import parse_yaml, read_yaml_file
 from sfao.lab.run.errors import ConfigError, reraise_as
 from sfao.lab.run.guard_config import GuardConfig
 from sfao.lab.run.presets import RECOMMENDED, preset_names, preset_settings
 from sfao.lab.run.setting_errors import explain_error
 from sfao.lab.run.setting_range import check_range
+from sfao.lab.safe_io import InputError, parse_yaml, read_yaml_file
 from sfao.lab.streams.suite import BENCHMARKS
 
 #: The method where neither the command nor a file names one.
@@ -212,7 +211,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
         values = read_yaml_file(file)
     except OSError as error:
         raise ConfigError(f"`config` must be a file that can be read, got {file}: {error.strerror}") from error
-    except OutsideTextError as error:
+    except InputError as error:
         raise ConfigError(error.at(file)) from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold `name: value` lines, got {type(values).__name__}")
@@ -229,7 +228,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"`--set` must be name=value, got {quote(text)}")
     try:
         return name.strip(), parse_yaml(value)
-    except OutsideTextError as error:
+    except InputError as error:
         raise ConfigError(f"`--set {shorten(name, 80)}`: {error}") from error
 
 

@@ -8,17 +8,16 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from sfao.lab.console import quote
 from sfao.lab.data.dataset import Dataset
-from sfao.lab.outside_text.json_text import parse_json
-from sfao.lab.outside_text.limits import MOST_JSON, OutsideTextError
-from sfao.lab.outside_text.plain import quote
 from sfao.lab.run.config import RunConfig, complete_settings
 from sfao.lab.run.curriculum import Curriculum, propose_curriculum
 from sfao.lab.run.errors import ConfigError, FolderError
 from sfao.lab.run.execute import set_up
-from sfao.lab.run.files import read_file, write_json
+from sfao.lab.run.files import write_json
 from sfao.lab.run.interference import PairStatistics, probe_pairs
 from sfao.lab.run.seal import seal, unseal
+from sfao.lab.safe_io import MAX_JSON, InputError, parse_json, read_file
 
 _PAIRS = TypeAdapter(list[PairStatistics])
 #: Kept, so that the same command proposes the same order at once.
@@ -55,7 +54,7 @@ def _read_pairs(config: RunConfig, out: Path) -> list[PairStatistics] | None:
     if not (out / PAIRS).exists():
         raise FolderError(f"`out` must be new or hold a curriculum, but {out} holds other files")
     try:
-        held, pairs = _split_file(unseal(parse_json(read_file(out / PAIRS, MOST_JSON))))
+        held, pairs = _split_file(unseal(parse_json(read_file(out / PAIRS, MAX_JSON))))
     except ValidationError as error:
         first = error.errors()[0]
         said = f"`{'.'.join(map(str, ('pairs', *first['loc'])))}`: {first['msg']}"
@@ -84,7 +83,7 @@ def _make_error(out: Path, why: object) -> FolderError:
 def _split_file(content: Any) -> tuple[dict[str, Any], list[PairStatistics]]:
     """Return the settings and the statistics."""
     if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
-        raise OutsideTextError("`config` must hold settings, got none")
+        raise InputError("`config` must hold settings, got none")
     return content["config"], _PAIRS.validate_python(content.get("pairs"))
 
 

@@ -10,10 +10,11 @@ import yaml
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS, Label, remove_checkpoints
 from sfao.lab.run.config import RunConfig, complete_settings, read_yaml
 from sfao.lab.run.errors import FolderError, reraise_as
-from sfao.lab.run.files import read_file, write_text
+from sfao.lab.run.files import write_text
 from sfao.lab.run.lock import check_free, lock_folder
 from sfao.lab.run.record import RECORD, Record, is_same_data, load_record
 from sfao.lab.run.telemetry import STEPS
+from sfao.lab.safe_io import read_file
 
 CONFIG = "config.yaml"
 #: The files of a run. None may be a link: a run would then read or write what lies elsewhere. Nor a pipe.

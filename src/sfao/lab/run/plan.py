@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from sfao.checks import check_choice
+from sfao.lab.console import quote
 from sfao.lab.methods import METHODS
 from sfao.lab.names import name_folder
-from sfao.lab.outside_text.plain import quote
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError, reraise_as
 from sfao.lab.run.presets import RECOMMENDED

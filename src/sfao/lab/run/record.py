@@ -15,13 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from sfao import __version__
+from sfao.lab.console import shorten
 from sfao.lab.data.dataset import Dataset
 from sfao.lab.metrics import summary
-from sfao.lab.outside_text.json_text import parse_json
-from sfao.lab.outside_text.limits import MOST_JSON
-from sfao.lab.outside_text.plain import shorten
-from sfao.lab.run.files import read_file, write_json
+from sfao.lab.run.files import write_json
 from sfao.lab.run.seal import seal, unseal
+from sfao.lab.safe_io import MAX_JSON, parse_json, read_file
 
 RECORD = "record.json"
 STATUSES = ("done", "diverged", "failed")
@@ -99,7 +98,7 @@ _SETTINGS: dict[str, type | tuple[type, ...]] = {
 def load_record(folder: Path) -> Record:
     """Return the record in a run folder; raise a ValueError that names the file and the fault when it is damaged."""
     path = folder / RECORD
-    return read_record(read_file(path, MOST_JSON), str(path))
+    return read_record(read_file(path, MAX_JSON), str(path))
 
 
 def read_record(text: str | bytes, where: str) -> Record:

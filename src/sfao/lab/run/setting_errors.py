@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sfao.checks import nearest
-from sfao.lab.outside_text.plain import quote
-from sfao.lab.outside_text.yaml_text import find_lines
+from sfao.lab.console import quote
+from sfao.lab.safe_io import find_lines
 
 Keys = tuple[str, ...]
 

@@ -6,8 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.run.files import name_file_in_errors, open_file, read_file
 from sfao.lab.run.lock import check_still_held
+from sfao.lab.safe_io import name_file_in_errors, open_file, read_file
 
 STEPS = "steps.jsonl"
 

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup, escape
 
-from sfao.lab.outside_text.plain import plain
+from sfao.lab.console import escape_controls
 from sfao.lab.tables.model import Column, Row, Table
 
 
@@ -24,7 +24,7 @@ def render_html(table: Table[Row], classes: str = "sortable", file: str = "") ->
 
 
 def _escape(text: str) -> Markup:
-    return escape(plain(text))
+    return escape(escape_controls(text))
 
 
 def _render_heading(column: Column[Row]) -> str:

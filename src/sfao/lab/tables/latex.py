@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sfao.lab.outside_text.plain import join_lines
+from sfao.lab.console import join_lines
 from sfao.lab.tables.model import Column, Row, Table
 
 _SPECIAL = {

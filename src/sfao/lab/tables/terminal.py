@@ -8,8 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import OverflowMethod
 from rich.text import Text
 
-from sfao.lab.outside_text.plain import plain
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole, escape_controls
 from sfao.lab.tables.model import Column, Row, Table
 
 #: Letters between two columns: the padding of a cell, and one of the box.
@@ -42,13 +41,15 @@ def render_terminal(
 
 def _cell(column: Column[Row], row: Row) -> Text:
     """The text as it is: square brackets are no markup."""
-    text = Text(plain(column.text(row)))
+    text = Text(escape_controls(column.text(row)))
     if column.is_best(row):
         text.stylize("bold")
     return text
 
 
-def print_notes(notes: Sequence[str], console: Screen, style_of: Callable[[str], str] = lambda note: "dim") -> None:
+def print_notes(
+    notes: Sequence[str], console: PlainConsole, style_of: Callable[[str], str] = lambda note: "dim"
+) -> None:
     """Print the notes under a table, one per line."""
     for note in notes:
         console.print(note, style=style_of(note))

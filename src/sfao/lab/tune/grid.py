@@ -6,11 +6,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.outside_text.limits import OutsideTextError
-from sfao.lab.outside_text.yaml_text import parse_yaml
 from sfao.lab.run.config import RENAMED, RunConfig, parse_setting
 from sfao.lab.run.errors import ConfigError, reraise_as
 from sfao.lab.run.worker import Job
+from sfao.lab.safe_io import InputError, parse_yaml
 from sfao.lab.tune.search import Search, check_may_vary
 from sfao.lab.tune.setting_text import shorten_names, write_value
 
@@ -51,7 +50,7 @@ def _split_values(text: str) -> list[Any]:
     """Return the values between commas; commas inside brackets are part of a value."""
     try:
         listed = parse_yaml(f"[{text}]")
-    except OutsideTextError:  # `parse_setting` tells why
+    except InputError:  # `parse_setting` tells why
         return []
     return listed if isinstance(listed, list) else []
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.outside_text.screen import Screen
+from sfao.lab.console import PlainConsole
 from sfao.lab.run.files import write_text
 from sfao.lab.tables.terminal import print_notes, render_terminal
 from sfao.lab.tune.candidate import Candidate, choose_best
@@ -40,7 +40,9 @@ def write_best(search: Search, candidates: Sequence[Candidate], out: Path) -> No
     write_text(out / BEST, write_config_file(search.configure(best.settings), comments))
 
 
-def print_candidates(candidates: Sequence[Candidate], search: Search, console: Screen, numbered: str = "") -> None:
+def print_candidates(
+    candidates: Sequence[Candidate], search: Search, console: PlainConsole, numbered: str = ""
+) -> None:
     table = make_table(candidates, search, numbered)
     console.print(render_terminal(table))
     print_notes(table.notes, console, lambda note: "yellow" if note.startswith("warning") else "dim")

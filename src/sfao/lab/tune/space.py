@@ -5,12 +5,11 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
+from sfao.lab.console import quote, shorten
 from sfao.lab.methods import METHODS
 from sfao.lab.methods.search_range import Choice, Range, SearchSpace
-from sfao.lab.outside_text.limits import OutsideTextError
-from sfao.lab.outside_text.plain import quote, shorten
-from sfao.lab.outside_text.yaml_text import parse_yaml
 from sfao.lab.run.errors import ConfigError
+from sfao.lab.safe_io import InputError, parse_yaml
 from sfao.lab.tune.search import Search, check_may_vary
 
 FORMS = "name=low:high, name=low:high:log or name=a,b"
@@ -67,7 +66,7 @@ def _parse_number(text: str) -> float:
 def _parse_choice(name: str, text: str) -> Choice:
     try:
         values = parse_yaml(f"[{text}]")
-    except OutsideTextError as error:
+    except InputError as error:
         raise ConfigError(f"`--search {name}`: {error}") from error
     if len(values) < 2 or any(isinstance(value, list | dict) for value in values):
         raise ConfigError(f"`--search {name}` must be {FORMS}, got {quote(text)}")

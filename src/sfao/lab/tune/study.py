@@ -12,15 +12,13 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from sfao.lab.console import quote
 from sfao.lab.methods.search_range import SearchSpace
-from sfao.lab.outside_text.files import read_each_line
-from sfao.lab.outside_text.json_text import parse_json
-from sfao.lab.outside_text.limits import MOST_LINE, OutsideTextError
-from sfao.lab.outside_text.plain import quote
 from sfao.lab.report.comparison import flatten_settings
 from sfao.lab.run.config import read_yaml
 from sfao.lab.run.errors import FolderError, reraise_as
 from sfao.lab.run.files import write_text
+from sfao.lab.safe_io import MAX_LINE, InputError, iter_lines, parse_json
 from sfao.lab.tune.proposal import make_distributions
 from sfao.lab.tune.search import Search
 
@@ -132,10 +130,10 @@ def _repair(journal: Path) -> None:
 def _check_journal(journal: Path) -> None:
     """Refuse lines that are no JSON within limits, before Optuna reads them."""
     if journal.exists():
-        for number, line in enumerate(read_each_line(journal, MOST_LINE), start=1):
+        for number, line in enumerate(iter_lines(journal, MAX_LINE), start=1):
             try:
                 parse_json(line, finite=False)
-            except OutsideTextError as error:
+            except InputError as error:
                 raise FolderError(
                     f"{journal} must be the journal of a study, but it is damaged: line {number} {error}"
                 ) from error

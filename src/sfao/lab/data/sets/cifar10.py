@@ -13,7 +13,7 @@ from sfao.lab.data.formats.cifar import MIRRORS, MOST, TERMS, CifarFormat
 from sfao.lab.data.formats.file_layout import Images
 from sfao.lab.data.formats.pictures import open_picture
 from sfao.lab.data.publication import Download, KnownFile, NpmPackage, Publication
-from sfao.lab.outside_text.json_text import read_json
+from sfao.lab.safe_io import read_json
 
 FORMAT = CifarFormat(
     classes=10,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from sfao.lab.outside_text.plain import plain
+from sfao.lab.console import escape_controls
 from sfao.lab.report.comparison import Row
 from sfao.lab.report.comparison_columns import format_size
 from sfao.lab.report.figures.drawing import OVER_SEEDS, OVER_SEEDS_TAG, Drawing, Mark, Panel
@@ -111,7 +111,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
         redraw={
             "kind": "cost",
             "rows": [
-                {"name": plain(row.method), "label": label, "colour": method_colour(row.method)}
+                {"name": escape_controls(row.method), "label": label, "colour": method_colour(row.method)}
                 | {"isOnFront": not row.stores_data}
                 for label, row in zip(labels, shown, strict=True)
             ],

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import matplotlib
 
-from sfao.lab.outside_text.plain import plain
+from sfao.lab.console import escape_controls
 from sfao.lab.report.figures.drawing import Drawing
 from sfao.lab.report.figures.letters import quiet_about_letters
 from sfao.lab.report.figures.style import INK, MUTED, make_legible
@@ -48,7 +48,7 @@ def make_tree(drawing: Drawing) -> ElementTree.Element:
             del element.attrib["id"]
         element.attrib = {
             **_attributes(element.attrib, drawing.name),
-            **{name: plain(value) for name, value in (tag or {}).items()},
+            **{name: escape_controls(value) for name, value in (tag or {}).items()},
         }
         if element.text and not element.text.strip():
             element.text = None

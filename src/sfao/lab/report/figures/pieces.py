@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from sfao.lab.outside_text.plain import plain
+from sfao.lab.console import escape_controls
 from sfao.lab.report.figures.drawing import Drawing, Mark, Panel, name_panel
 from sfao.lab.report.figures.formats import as_svg, make_frame, make_tree
 from sfao.lab.report.figures.letters import quiet_about_letters
@@ -183,5 +183,11 @@ def _place(figure: Figure, panel: Panel, mark: Mark) -> list[Any]:
     box = _in_picture(figure, Bbox(panel.ax.transData.transform(corners)))
     numbers = [round((box.x0 + box.x1) / 2, 1), round((box.y0 + box.y1) / 2, 1)]
     sizes = [round(abs(box.width), 1), round(abs(box.height), 1)]
-    told = [] if not mark.row else [plain(mark.row)] if mark.seed is None else [plain(mark.row), mark.seed]
-    return [*numbers, *sizes, plain(mark.text), *told]
+    told = (
+        []
+        if not mark.row
+        else [escape_controls(mark.row)]
+        if mark.seed is None
+        else [escape_controls(mark.row), mark.seed]
+    )
+    return [*numbers, *sizes, escape_controls(mark.text), *told]

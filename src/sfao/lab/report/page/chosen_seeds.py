@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
+from sfao.lab.console import escape_controls
 from sfao.lab.metrics import accuracy_when_learnt
-from sfao.lab.outside_text.plain import plain
 from sfao.lab.report.comparison import split_into_rows
 from sfao.lab.report.groups import RunGroup
 from sfao.lab.run.record import Record
@@ -17,9 +17,9 @@ def describe_runs(group: RunGroup, drawn: Collection[str]) -> dict[str, Any]:
     """Return the rows of a group with their runs, one per seed; matrices only of the rows that are drawn."""
     records = split_into_rows([run.record for run in group.runs])
     return {
-        "baseline": plain(group.group.baseline),
+        "baseline": escape_controls(group.group.baseline),
         "rows": {
-            plain(row.method): {
+            escape_controls(row.method): {
                 "isBound": row.is_bound,
                 "storesData": row.stores_data,
                 "isTested": row.test is not None,

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from sfao.lab.outside_text.plain import plain
+from sfao.lab.console import escape_controls
 from sfao.lab.report.figures import Drawing
 from sfao.lab.report.groups import group_runs
 from sfao.lab.report.headline import find_findings
@@ -110,4 +110,4 @@ def _environment() -> Environment:
 
 def _make_plain(value: Any) -> Any:
     """Return text with its control characters shown; what is HTML already stays."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return escape_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value

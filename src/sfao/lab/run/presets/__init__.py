@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from sfao.checks import check_choice
-from sfao.lab.outside_text.yaml_text import parse_yaml
+from sfao.lab.safe_io import parse_yaml
 
 RECOMMENDED = "recommended"
 

@@ -1,1 +1,0 @@
-"""Text from outside: read within limits, and shown as text."""
