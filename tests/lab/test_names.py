@@ -49,8 +49,8 @@ def test_it_is_a_dict_of_ours(numbers):
 
 def test_module_and_attribute_are_found_in_the_current_folder(numbers, here):
     (here / "own_numbers.py").write_text("three = 3\nclass Inner:\n    four = 4\n")
-    assert numbers["own_numbers:three"] == 3
-    assert numbers.find("any", "own_numbers:Inner.four") == 4
+    assert numbers.load("any", "own_numbers:three") == 3
+    assert numbers.load("any", "own_numbers:Inner.four") == 4
     assert list(numbers) == ["one", "two"]
 
 
@@ -58,9 +58,9 @@ def test_what_a_package_announces_is_listed_and_found(numbers, here):
     place = announce(here, six="plugged_numbers:six", bad="plugged_numbers:none")
     (place / "plugged_numbers.py").write_text("six = 6\n")
     assert sorted(numbers.list_all()) == ["bad", "one", "six", "two"]
-    assert numbers["six"] == 6
+    assert numbers.load("any", "six") == 6
     with pytest.raises(ValueError, match="'bad' cannot be found: module 'plugged_numbers' has no 'none'"):
-        numbers["bad"]
+        numbers.load("any", "bad")
 
 
 def test_ours_come_before_what_a_package_announces(numbers, here):
@@ -91,7 +91,7 @@ def test_a_name_that_leads_nowhere_is_one_line(numbers, here, name, said):
     (here / "broken_numbers.py").write_text("x = (\n")
     (here / "leaving_numbers.py").write_text("import sys\nsys.exit(3)\n")
     with pytest.raises(ValueError, match=f"^{re.escape(said)}") as caught:
-        numbers.find("which", name)
+        numbers.load("which", name)
     assert "\n" not in str(caught.value)
 
 
@@ -100,7 +100,7 @@ def test_reading_tells_what_is_known_without_importing(numbers, here):
     assert numbers.is_known("one")
     assert not numbers.is_known("unread_numbers:x")
     assert "unread_numbers" not in sys.modules
-    numbers["unread_numbers:x"]
+    numbers.load("any", "unread_numbers:x")
     assert numbers.is_known("unread_numbers:x")
 
 

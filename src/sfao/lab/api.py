@@ -160,7 +160,7 @@ def make_method(
     `batch_size` is that of the passes that the method makes itself, at the end of a task.
     """
     kind = (
-        METHODS.find("method", method) if isinstance(method, str) else METHODS.adapt("method", _label(method), method)
+        METHODS.load("method", method) if isinstance(method, str) else METHODS.adapt("method", _label(method), method)
     )
     training = Training(lr, momentum, momentum_form, weight_decay, batch_size, seed)
     try:

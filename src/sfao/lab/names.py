@@ -18,7 +18,10 @@ Thing = TypeVar("Thing")
 
 
 class Names(dict[str, Thing]):
-    """The things of one kind: a dict of our own, which finds the others when they are looked up.
+    """The things of one kind: a dict of the built-in ones, and those that were loaded by name.
+
+    Only `load` imports: it is for names that the user typed. `find` is for names from anywhere, such as a record or a
+    file of settings: it returns built-in things and those that are loaded already, and never imports.
 
     `group` is the entry point group in which packages announce theirs. `adapt` returns what was found as a thing of
     this kind, or raises a TypeError that says what it must be. A name that leads nowhere is a ValueError that names it.
@@ -33,15 +36,26 @@ class Names(dict[str, Thing]):
         return self.find(self._noun, name)
 
     def find(self, argument: str, name: str) -> Thing:
-        """Return what a name stands for; `argument` is where it was given, for the error."""
+        """Return a built-in or loaded thing, or raise a ValueError that starts with `argument`; import nothing."""
         if name in self:
             return self[name]
-        if name not in self._found:
+        if name in self._found:
+            return self._found[name]
+        if is_own(name):
+            raise ValueError(
+                f"`{argument}` {name!r} is code that a file names, which is not imported; "
+                "name it on the command line too, if you trust it"
+            )
+        raise self._explain(argument, name)
+
+    def load(self, argument: str, name: str) -> Thing:
+        """Return what a name that the user typed stands for, and import it if it is not built in."""
+        if name not in self and name not in self._found:
             self._found[name] = self._import(argument, name)
-        return self._found[name]
+        return self.find(argument, name)
 
     def is_known(self, name: object) -> bool:
-        """Tell whether a name is ours, or has been found before: nothing is imported."""
+        """Tell whether a name is built in or has been loaded."""
         return isinstance(name, str) and (name in self or name in self._found)
 
     def list_all(self) -> tuple[str, ...]:
@@ -63,15 +77,19 @@ class Names(dict[str, Thing]):
     def _import(self, argument: str, name: str) -> Thing:
         points = [point for point in _find_entry_points(self._group) if point.name == name]
         if not points and not is_own(name):
-            try:
-                check_choice(argument, name, self.list_all())
-            except ValueError as error:
-                raise ValueError(f"{error}; your own is module:attribute") from None
+            raise self._explain(argument, name)
         if len({point.value for point in points}) > 1:
             said = " and ".join(point.value for point in points)
             raise ValueError(f"`{argument}` must be one thing, but {name!r} is announced as {said}")
         point = points[0] if points else _make_entry_point(name, self._group)
         return self.adapt(argument, name, _load(argument, name, point))
+
+    def _explain(self, argument: str, name: str) -> ValueError:
+        try:
+            check_choice(argument, name, self.list_all())
+        except ValueError as error:
+            return ValueError(f"{error}; your own is module:attribute")
+        return ValueError(f"`{argument}` {name!r} is of an installed package; name it on the command line to load it")
 
     def adapt(self, argument: str, name: str, found: object) -> Thing:
         """Return something that was found, or given, as a thing of this kind; else raise a ValueError."""

@@ -49,7 +49,7 @@ def find_all(names: "Names[Any]") -> dict[str, Any]:
     found = {}
     for name in names.list_all():
         try:
-            found[name] = names[name]
+            found[name] = names.load("name", name)
         except ValueError as error:
             say(f"sfao: left out: {error}")
     return found

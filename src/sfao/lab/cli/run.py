@@ -170,10 +170,10 @@ class StopSignals:
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
     """Let Ctrl-C, a plain `kill` and a terminal that is closed ask to stop; what `nohup` ignores stays ignored."""
+    from sfao.lab.run.signals import STOP_SIGNALS
+
     stopping = StopSignals()
-    asking = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        asking.append(signal.SIGHUP)
+    asking = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, stopping.ask) for number in asking}
     try:
         yield stopping

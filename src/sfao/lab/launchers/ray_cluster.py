@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from sfao.checks import explain_missing
 from sfao.lab.run.errors import ConfigError
 from sfao.lab.run.pool import cores
+from sfao.lab.run.signals import STOP_SIGNALS
 
 #: Seconds in which a cluster must answer.
 ANSWER_SECONDS = 10.0
@@ -54,7 +55,7 @@ def join_cluster(address: str | None) -> Iterator[None]:
             yield
         return
     own = _list_own_variables() if address is None else {}
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     with _keep_quiet(), _set_variables(own):
         try:
             _connect(ray, address)

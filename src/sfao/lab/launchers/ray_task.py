@@ -18,8 +18,7 @@ import torch
 
 from sfao import __version__
 from sfao.lab.launchers.mirror import Changes, Files, Outbox, write_files
-from sfao.lab.methods import METHODS
-from sfao.lab.models import MODELS
+from sfao.lab.run.config import load_names
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.lock import check_free
 from sfao.lab.run.pool import THREAD_VARIABLES
@@ -208,8 +207,7 @@ def inspect_node(jobs: Sequence[Job], terms: Terms) -> NodeReport:
     data: dict[str, dict[str, Any]] = {}
     try:
         for job in jobs:
-            METHODS.find("method", job.config.method)
-            MODELS.find("model.name", job.config.model.name)
+            load_names(job.config)
             if job.config.benchmark not in data:
                 data[job.config.benchmark] = describe_dataset(BENCHMARKS[job.config.benchmark].load(terms.data_root))
     except Exception as error:  # of modules of the user's too

@@ -141,27 +141,45 @@ def configure(
 
     The settings of the benchmark are overridden by the preset, then by the file, then by `settings` (dotted names). A
     method and a seed that are given win over those of the file; without either, they are sfao and 0.
+
+    Only `benchmark`, `method` and `settings` may name a `module:attribute` to import; the file may repeat them.
     """
     read = {} if file is None else read_yaml(file)
+    given = method is not None
     method = _check_name(read.get("method", DEFAULT_METHOD), file) if method is None else method
     seed = read.get("seed", 0) if seed is None else seed
+    asked: dict[str, Any] = {}
+    for name, value in (settings or {}).items():
+        merge(asked, nest(name, value))
     with reraise_as(ConfigError):
-        BENCHMARKS.find("benchmark", benchmark)
-        METHODS.find("method", method)
+        BENCHMARKS.load("benchmark", benchmark)
+        (METHODS.load if given else METHODS.find)("method", method)
+        for trusted in (BENCHMARKS[benchmark].settings, asked):
+            _load_model(trusted.get("model"))
         check_choice("preset", preset, preset_names())
     values: dict[str, Any] = {"benchmark": benchmark, "method": method, "seed": seed}
     merge(values, BENCHMARKS[benchmark].settings)
     for chosen in preset_settings(preset, method, benchmark):
         merge(values, chosen)
     merge(values, {**read, "method": method, "seed": seed})
-    asked: dict[str, Any] = {}
-    for name, value in (settings or {}).items():
-        merge(asked, nest(name, value))
     merge(values, asked)  # together, so that the name of a model may come after its sizes
     for name, said in (("benchmark", benchmark), ("method", method), ("seed", seed)):
         if values[name] != said:
             raise ConfigError(f"`{name}` must be left to the command, which says {said!r}, got {values[name]!r}")
     return make_config(values, file)
+
+
+def _load_model(settings: Any) -> None:
+    """Import the model that the user, or code of the user's, names."""
+    if isinstance(settings, Mapping) and isinstance(settings.get("name"), str):
+        MODELS.load("model.name", settings["name"])
+
+
+def load_names(config: RunConfig) -> None:
+    """Import, in another process, what the user named in the process that made this configuration."""
+    BENCHMARKS.load("benchmark", config.benchmark)
+    METHODS.load("method", config.method)
+    MODELS.load("model.name", config.model.name)
 
 
 def _check_name(name: Any, file: Path | None) -> str:
@@ -192,13 +210,9 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
 def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a run as they would be written now: those that did not exist have their defaults.
 
-    Settings that are of no run here, of a method that is not installed say, are returned as they are, and so are those
-    that name something of one's own that nobody has asked for: to read a record must not import what it names.
+    Settings that are of no run here are returned as they are: of a method that is not installed, say, or that name
+    code of the user's that is not loaded.
     """
-    model = config.get("model")
-    known = BENCHMARKS.is_known(config.get("benchmark")) and METHODS.is_known(config.get("method"))
-    if not (known and isinstance(model, Mapping) and MODELS.is_known(model.get("name"))):
-        return config
     try:
         return make_config(config).model_dump()
     except ConfigError:

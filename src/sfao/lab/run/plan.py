@@ -39,7 +39,7 @@ def plan(
     _check_list("seeds", seeds)
     for method in methods:
         with reraise_as(ConfigError):
-            METHODS.find("methods", method)
+            METHODS.load("methods", method)
     shared, own = _by_method(settings or {}, methods)
     jobs = []
     for method in methods:

@@ -15,6 +15,7 @@ from pathlib import Path
 from sfao.lab.run.errors import Interrupted
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import Record
+from sfao.lab.run.signals import block_signals
 from sfao.lab.run.worker import Assignment, Begun, Failure, Job, Message, Stopped, work
 
 #: Seconds between two looks at whether to stop.
@@ -258,20 +259,10 @@ def start_worker(threads: int) -> tuple[SpawnProcess, Connection]:
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, threads), daemon=True)
     resource_tracker.ensure_running()  # which would unblock the signals if it had to start below
-    with _hold_signals(), _limit_threads(threads):
+    with block_signals(), _limit_threads(threads):
         process.start()
     theirs.close()  # so that the end of the worker is the end of the pipe
     return process, ours
-
-
-@contextmanager
-def _hold_signals() -> Iterator[None]:
-    """Block signals; a child inherits this, so Ctrl-C cannot reach it before it can handle it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -13,12 +13,13 @@ from queue import SimpleQueue
 
 import torch
 
-from sfao.lab.run.config import RunConfig
+from sfao.lab.run.config import RunConfig, load_names
 from sfao.lab.run.errors import Interrupted
 from sfao.lab.run.execute import execute
 from sfao.lab.run.progress import Report, Update
 from sfao.lab.run.record import Record
 from sfao.lab.run.run import CHECKPOINT_SECONDS
+from sfao.lab.run.signals import STOP_SIGNALS, unblock_signals
 
 #: Seconds between two updates of a run.
 UPDATE_SECONDS = 0.2
@@ -69,10 +70,10 @@ def work(pipe: Connection, threads: int) -> None:
     """Execute the assignments that come through the pipe, until None."""
     # From here on the parent handles Ctrl-C and a closed terminal, and a plain `kill` lets the run save its state.
     stop = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    unblock_signals()
     os.dup2(2, 1)  # standard output belongs to the parent, which may print JSON
     torch.set_num_threads(threads)
     inbox: SimpleQueue[Assignment | None] = SimpleQueue()
@@ -108,6 +109,7 @@ def do_run(assignment: Assignment, report: Report, stop: threading.Event) -> Rec
     """Execute an assignment and return how it ended; a run is interrupted between two steps when `stop` is set."""
     job = assignment.job
     try:
+        load_names(job.config)
         return execute(
             job.config,
             job.folder,

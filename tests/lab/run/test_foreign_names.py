@@ -1,0 +1,105 @@
+"""Files never import: names in records and settings of others lead to code only if the user types them."""
+
+import importlib.abc
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sfao.lab.names import is_own
+from tests.faults.entry import call
+from tests.faults.small_runs import TINY
+from tests.records import change_record
+
+ROOT = Path(__file__).parents[3]
+FIELDS = ("benchmark", "method", "model.name")
+EVIL = "evil_code:Thing"
+
+
+class Refuse(importlib.abc.MetaPathFinder):
+    """Fail at the import of what only the files name."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "evil_code":
+            pytest.fail(f"{name} was imported")
+
+
+@pytest.fixture
+def received(tmp_path, monkeypatch):
+    """A folder from someone else: a module, and runs that name it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [Refuse(), *sys.meta_path])
+    monkeypatch.setenv("SFAO_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "evil_code.py").write_text("raise SystemExit('code of a file ran')\n")
+    return tmp_path
+
+
+def name_evil(folder: Path, field: str) -> None:
+    """Let the files of a finished run name the module, everywhere that this field is."""
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    place, name = (config["model"], "name") if "." in field else (config, field)
+    place[name] = EVIL
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    change_record(folder, config=config, **({} if "." in field else {field: EVIL}))
+
+
+def make_run(folder: Path, field: str) -> Path:
+    settings = [f"--set={name}={value}" for name, value in TINY.items()]
+    assert call("run", "split-mnist-5k", "--method", "sgd", "--out", folder, "--quiet", *settings).code == 0
+    name_evil(folder, field)
+    return folder
+
+
+def programs(folder: Path):
+    out = folder.parents[2]
+    yield "report", ["report", folder, "--out", "page"]
+    yield "reproduce", ["reproduce", "table1", "--dry-run", "--seeds", "1", "--out", out, "--data-root", out / "data"]
+    yield "reproduce figure", ["reproduce", "figure1", "--dry-run", "--out", out, "--data-root", out / "data"]
+    yield "resume", ["run", "split-mnist-5k", "--method", "sgd", "--out", folder, "--resume"]
+    yield "settings", ["run", "split-mnist-5k", "--config", folder / "config.yaml", "--out", "new"]
+    yield "compare", ["compare", "split-mnist-5k", "--methods", "sgd", "--seeds", "1", "--out", folder.parent]
+    yield "tune", ["tune", "split-mnist-5k", "--method", "sfao", "--out", folder.parent, "--trials", "1"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_command_imports_what_a_file_names(received, field):
+    folder = make_run(received / "runs" / "reproduce" / "paper" / "split-mnist" / "sgd-0", field)
+    assert json.loads((folder / "record.json").read_text())["config"]
+    for name, arguments in programs(folder):
+        ended = call(*arguments)
+        ended.check()
+        assert ended.code in ((0, 2) if name == "report" else (2,)), (name, ended)
+    assert not (received / "new").exists()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_program_of_the_docs_imports_what_a_file_names(received, monkeypatch, field):
+    folder = make_run(received / "runs" / "sgd-0", field)
+    program = str(ROOT / "docs" / "keep_records.py")
+    monkeypatch.setattr(sys, "argv", [program, str(folder.parent), str(received / "kept.jsonl")])
+    with pytest.raises(SystemExit, match="must be the record of a run"):
+        runpy.run_path(program, run_name="__main__")
+    from sfao.lab.paper.archive import read_lines
+    from sfao.lab.run.errors import FolderError
+
+    line = json.dumps(json.loads((folder / "record.json").read_text()))
+    (received / "kept.jsonl").write_text(f"{line}\n")
+    with pytest.raises(FolderError, match=r"names, which is not imported|must be one of|is of an installed"):
+        read_lines(received / "kept.jsonl")  # as `make_baselines`, `make_reproduction` and the tests of pages do
+
+
+def test_a_name_of_a_file_is_used_once_the_user_types_it(received):
+    (received / "typed_code.py").write_text(
+        "from sfao.lab.methods.sgd import SGD\n\n\nclass Thing(SGD):\n    name = 'typed'\n"
+    )
+    (received / "settings.yaml").write_text("method: typed_code:Thing\nepochs: 1\ntasks: 2\nfraction: 0.05\n")
+    command = ["run", "split-mnist-5k", "--config", "settings.yaml", "--out", "out", "--quiet"]
+    ended = call(*command)
+    assert ended.code == 2
+    assert "name it on the command line too" in ended.error
+    assert "typed_code" not in sys.modules
+    assert is_own("typed_code:Thing")
+    assert call(*command, "--method", "typed_code:Thing").code == 0
