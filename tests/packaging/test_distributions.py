@@ -39,7 +39,7 @@ def test_the_metadata_of_the_wheel(wheel):
     assert told.get_all("Project-URL") == ["Paper, https://arxiv.org/abs/2603.26671"]
     required = [Requirement(text) for text in told.get_all("Requires-Dist")]
     assert {requirement.name for requirement in required if requirement.marker is None} == {"torch", "numpy"}
-    libraries = {"avalanche", "lightning", "peft", "ray", "transformers", "tensorboard", "wandb", "mlflow"}
+    libraries = {"avalanche", "lightning", "peft", "ray", "timm", "transformers", "tensorboard", "wandb", "mlflow"}
     assert set(told.get_all("Provides-Extra")) == {"lab", "docs", "dev", *libraries}
 
 

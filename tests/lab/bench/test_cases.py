@@ -3,7 +3,6 @@
 import pytest
 
 from sfao.lab.bench.cases import (
-    SUBJECTS,
     Case,
     StorageChoice,
     Sweep,
@@ -81,9 +80,3 @@ def test_rows_have_no_rank():
 def test_the_released_loop_holds_a_vector_of_the_whole_model_a_direction(model):
     parameters = sum(parameter.numel() for parameter in find_subject(model).build().parameters())
     assert case_bytes(Case(model, 7)) == 7 * 4 * parameters == case_bytes(Case(model, 7, DENSE))
-
-
-def test_there_is_a_subject_for_every_model_of_the_laboratory():
-    from sfao.lab.models import MODELS
-
-    assert {subject.builder for subject in SUBJECTS.values()} == set(MODELS)

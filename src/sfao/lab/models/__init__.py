@@ -8,16 +8,29 @@ import torch
 from torch import nn
 
 from sfao.checks import check_count, nearest
+from sfao.lab.models.alexnet import alexnet
 from sfao.lab.models.builders import Builder, adapt_builder
 from sfao.lab.models.cnn import cnn
 from sfao.lab.models.mlp import mlp
+from sfao.lab.models.resnet import resnet_18
+from sfao.lab.models.timm import timm_model
+from sfao.lab.models.vit import vit
 from sfao.lab.models.wide_resnet import wide_resnet, wrn_28_10
 from sfao.lab.names import Names, read_parameters
 
-__all__ = ["MODELS", "build_model", "cnn", "mlp", "reinitialise", "wide_resnet", "wrn_28_10"]
+__all__ = ["MODELS", "build_model", "check_sizes", "reinitialise", "size_options", "wide_resnet"]
 
+BUILDERS: dict[str, Builder] = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "alexnet": alexnet,
+    "resnet-18": resnet_18,
+    "wrn-28-10": wrn_28_10,
+    "vit": vit,
+    "timm": timm_model,
+}
 #: A builder takes the input shape, the number of outputs and its own sizes, which are its options.
-MODELS: Names[Builder] = Names("model", "sfao.models", adapt_builder, {"mlp": mlp, "cnn": cnn, "wrn-28-10": wrn_28_10})
+MODELS: Names[Builder] = Names("model", "sfao.models", adapt_builder, BUILDERS)
 
 
 def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int, **sizes: Any) -> nn.Module:

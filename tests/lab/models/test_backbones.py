@@ -1,0 +1,80 @@
+"""AlexNet, ResNet-18 and the vision transformer: outputs, gradients, known values, and inputs that they refuse."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from sfao.lab.models import build_model, reinitialise
+
+SHAPE = (3, 24, 24)
+BACKBONES = [("alexnet", {"hidden": 32}), ("resnet-18", {"width": 4}), ("vit", {"dim": 16, "depth": 2, "heads": 2})]
+
+
+@pytest.mark.parametrize(("name", "sizes"), BACKBONES)
+def test_every_parameter_is_trained(name, sizes):
+    model = build_model(name, SHAPE, 5, seed=0, **sizes)
+    outputs = model(torch.randn(6, *SHAPE))
+    assert outputs.shape == (6, 5)
+    cross_entropy(outputs, torch.arange(6) % 5).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize(("name", "sizes"), BACKBONES)
+def test_fresh_weights_depend_on_the_seed_alone(name, sizes):
+    model = build_model(name, SHAPE, 2, seed=0, **sizes)
+    trained = {key: value + 1 for key, value in model.state_dict().items()}
+    model.load_state_dict(trained)
+    reinitialise(model, seed=7)
+    once = {key: value.clone() for key, value in model.state_dict().items()}
+    assert not any(torch.equal(once[name], trained[name]) for name, _ in model.named_parameters())
+    reinitialise(model, seed=7)
+    assert all(torch.equal(value, once[key]) for key, value in model.state_dict().items())
+
+
+def test_alexnet_has_the_layers_of_the_gpm_authors():
+    """Their printed sizes: 3 convolutions of 4, 3 and 2, then 1024 -> 2048 -> 2048, nowhere a bias."""
+    model = build_model("alexnet", (3, 32, 32), 100, seed=0)
+    shapes = [tuple(p.shape) for name, p in model.named_parameters() if "bn" not in name]
+    assert shapes == [(64, 3, 4, 4), (128, 64, 3, 3), (256, 128, 2, 2), (2048, 1024), (2048, 2048), (100, 2048)]
+
+
+def test_a_resnet_block_with_zero_convolutions_is_its_shortcut():
+    model = build_model("resnet-18", SHAPE, 2, seed=0, width=4).eval()
+    block = model.stages[0][1]
+    torch.nn.init.zeros_(block.bn2.weight)
+    inputs = torch.rand(2, 4, 6, 6)
+    assert torch.equal(block(inputs), inputs)
+
+
+def test_a_vit_block_attends_to_all_patches():
+    model = build_model("vit", SHAPE, 2, seed=0, dim=16, depth=1, heads=2)
+    tokens = torch.randn(1, 9, 16, requires_grad=True)
+    (gradient,) = torch.autograd.grad(model.blocks(tokens)[0, 0].sum(), tokens)
+    assert gradient.any(2).all()
+
+
+def test_attention_is_that_of_torch():
+    torch.manual_seed(0)
+    block = build_model("vit", SHAPE, 2, seed=0, dim=16, depth=1, heads=4).blocks[0]
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+    theirs.in_proj_weight, theirs.in_proj_bias = block.qkv.weight, block.qkv.bias
+    theirs.out_proj.weight, theirs.out_proj.bias = block.out.weight, block.out.bias
+    tokens = torch.randn(3, 7, 16)
+    normed = block.norm1(tokens)
+    expected = tokens + theirs(normed, normed, normed, need_weights=False)[0]
+    expected = expected + block.mlp(block.norm2(expected))
+    torch.testing.assert_close(block(tokens), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "sizes", "message"),
+    [
+        ("alexnet", (1, 16, 16), {}, "must be square and at least 22x22 pixels for alexnet, got 16x16"),
+        ("resnet-18", SHAPE, {"width": 0}, "`width` must be a whole number of at least 1, got 0"),
+        ("vit", (3, 30, 30), {}, "`patch` must divide the sides of the images, 30x30, got 4"),
+        ("vit", SHAPE, {"dim": 30, "heads": 4}, "`heads` must divide `dim`, 30, got 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, shape, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        build_model(name, shape, 2, seed=0, **sizes)
