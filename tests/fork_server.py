@@ -13,7 +13,7 @@ PRELOADED = [
     "sfao.lab.run.compare",
     "sfao.lab.run.worker",
     "sfao.lab.console",
-    "sfao.lab.report.comparison_formats",
+    "sfao.lab.report.comparison_table",
     "sfao.lab.report.page",
     "tests.distributed.sharded",
     "tests.read_digits",

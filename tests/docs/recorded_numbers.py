@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from sfao.lab.paper.archive import read_lines
 from sfao.lab.report.comparison import compare_records
-from sfao.lab.report.comparison_formats import as_markdown
+from sfao.lab.report.comparison_table import as_markdown
 from sfao.lab.run.record import Record
 from tests.docs.number_blocks import DECIMAL, ROOT, Block, agrees, numbers_in, strip_settings
 

@@ -27,7 +27,7 @@ def swept(tmp_path_factory):
 def test_one_row_for_each_combination_the_best_marked_measured_on_validation_images(swept):
     out, done = swept
     lines = done.stdout.splitlines()
-    assert lines[1].split() == ["strength", "accuracy", "forgetting", "learnt"]
+    assert lines[1].split() == ["strength", "accuracy", "forgetting", "learned"]
     rows = [line.split() for line in lines[3:5]]
     assert [row[0] for row in rows] == ["10", "1e+06"]
     assert sum(row[-1] == "best" for row in rows) == 1

@@ -48,7 +48,7 @@ def reference(tmp_path_factory):
 def test_it_ends_in_a_table_the_best_settings_and_the_paths_of_what_it_wrote(reference):
     out, text, error = reference
     lines = text.splitlines()
-    assert lines[1].split() == ["trial", "strength", "accuracy", "forgetting", "learnt"]
+    assert lines[1].split() == ["trial", "strength", "accuracy", "forgetting", "learned"]
     assert [line.split()[0] for line in lines[3:6]] == ["0", "1", "2"]
     assert sum(line.rstrip().endswith("best") for line in lines) == 1
     assert "Measured on 20 % of the training images, held out of training; test images play no part." in text

@@ -18,7 +18,7 @@ from sfao.lab.methods.descent import MOMENTUM_FORMS
 from sfao.lab.models import MODELS
 from sfao.lab.names import Names
 from sfao.lab.report.comparison import Comparison, compare_records
-from sfao.lab.report.comparison_formats import as_markdown, print_comparison
+from sfao.lab.report.comparison_table import as_markdown, print_comparison
 from sfao.lab.run.compare import compare as run_and_collect
 from sfao.lab.run.errors import ConfigError
 from sfao.lab.run.in_process import run_here

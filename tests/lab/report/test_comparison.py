@@ -6,7 +6,7 @@ import pytest
 from sfao.lab.console import PlainConsole
 from sfao.lab.methods import METHODS
 from sfao.lab.report.comparison import compare_records
-from sfao.lab.report.comparison_formats import as_json, as_markdown, print_comparison
+from sfao.lab.report.comparison_table import as_json, as_markdown, print_comparison
 from sfao.lab.run.record import Record
 
 EMBEDDED = {"name": "mnist-5k", "train": 4000, "test": 1000, "complete": True, "embedded": True}

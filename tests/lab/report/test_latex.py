@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from sfao.lab.report.comparison import compare_records
-from sfao.lab.report.comparison_formats import as_latex
+from sfao.lab.report.comparison_table import as_latex
 from tests.lab.report.test_comparison import THREE, record
 
 

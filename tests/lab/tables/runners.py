@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sfao.lab.tables import Column, Table
+from sfao.lab.report.tables import Column, Table
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ SECONDS = Column[Runner](
     is_best=lambda runner: runner.name == "ann",
     align="right",
 )
-REMARK = Column[Runner]("remark", lambda runner: runner.remark, is_trouble=lambda runner: bool(runner.remark))
+REMARK = Column[Runner]("remark", lambda runner: runner.remark)
 
 
 def race(rows=RUNNERS, columns=(NAME, SECONDS, REMARK), title="A race", notes=("Dry track.",)):

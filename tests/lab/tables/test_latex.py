@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.lab.tables.latex import escape_latex, render_latex
+from sfao.lab.report.tables import escape_latex, render_latex
 from tests.lab.tables.runners import Runner, race
 
 

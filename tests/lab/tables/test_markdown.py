@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.lab.tables.markdown import escape_markdown, render_grid, render_markdown
+from sfao.lab.report.tables import escape_markdown, render_grid, render_markdown
 from tests.lab.tables.runners import NAME, Runner, race
 
 

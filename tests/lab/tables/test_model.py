@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.lab.tables import best_among
+from sfao.lab.report.tables import best_among
 
 NUMBERS = st.lists(st.integers(-5, 5), max_size=8)
 

@@ -3,8 +3,7 @@ from io import StringIO
 import pytest
 
 from sfao.lab.console import PlainConsole
-from sfao.lab.tables import Column
-from sfao.lab.tables.terminal import print_notes, render_terminal, split_columns
+from sfao.lab.report.tables import Column, print_notes, render_terminal, split_columns
 from tests.lab.tables.runners import NAME, REMARK, SECONDS, Runner, race
 
 

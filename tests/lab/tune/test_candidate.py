@@ -3,8 +3,8 @@
 import pytest
 
 from sfao.lab.metrics import summary
+from sfao.lab.report.tables import render_markdown
 from sfao.lab.run.record import Record
-from sfao.lab.tables.markdown import render_markdown
 from sfao.lab.tune.candidate import Candidate, choose_best, score_records
 from sfao.lab.tune.candidate_table import make_table
 from sfao.lab.tune.search import make_search
@@ -53,7 +53,7 @@ def test_the_table_marks_the_best_and_says_what_was_measured():
     tried = [candidate(0, 0.5, 0.6), candidate(1, 0.8, 0.8, warnings=["too good"]), candidate(2, 0.5)]
     text = render_markdown(make_table(tried, make_search("split-mnist-5k", "ewc", [0, 1], {}), "trial"))
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert rows[0].startswith("| trial | strength | accuracy | forgetting | learnt |")
+    assert rows[0].startswith("| trial | strength | accuracy | forgetting | learned |")
     assert rows[3] == "| 1 | 10 | **0.750 ± 0.000** | 0.100 ± 0.000 | 0.800 ± 0.000 | best |"
     assert [row.endswith("| best |") for row in rows] == [False, False, False, True, False]
     assert rows[4].endswith("| 1 of 2 runs have ended |")

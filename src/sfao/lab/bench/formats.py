@@ -5,9 +5,7 @@ from itertools import groupby
 
 from sfao.lab.bench.results import Results, Row
 from sfao.lab.console import PlainConsole
-from sfao.lab.tables import Column, Table
-from sfao.lab.tables.markdown import render_markdown
-from sfao.lab.tables.terminal import print_notes, render_terminal
+from sfao.lab.report.tables import Column, Table, print_notes, render_markdown, render_terminal
 
 
 def print_results(results: Results, console: PlainConsole) -> None:

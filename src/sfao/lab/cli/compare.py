@@ -135,7 +135,7 @@ def write_results(
     compared: "Comparison", jobs: "list[Job]", records: "list[Record]", out: Path, **more: Any
 ) -> dict[str, Any]:
     """Write comparison.json, with `more` in it, and comparison.md, each whole or not at all; return the first."""
-    from sfao.lab.report.comparison_formats import as_json, as_markdown
+    from sfao.lab.report.comparison_table import as_json, as_markdown
     from sfao.lab.run.files import write_json, write_text
 
     runs = [
@@ -153,7 +153,7 @@ def write_results(
 
 def print_table(compared: "Comparison", records: "list[Record]", screen: "PlainConsole") -> None:
     """Print the table, and a line for each run that did not end well."""
-    from sfao.lab.report.comparison_formats import print_comparison
+    from sfao.lab.report.comparison_table import print_comparison
 
     print_comparison(compared, screen)
     for record in records:

@@ -14,10 +14,10 @@ from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
     from sfao.lab.report.curriculum_tables import OrderResult
+    from sfao.lab.report.tables import Table
     from sfao.lab.run.curriculum import Curriculum
     from sfao.lab.run.record import Record
     from sfao.lab.run.worker import Job
-    from sfao.lab.tables import Table
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, such as epochs=1. Repeatable.")]
 
@@ -118,15 +118,15 @@ def _make_tables(found: "Curriculum", results: "list[OrderResult]", title: str) 
 
 
 def _write_results(summary: dict[str, Any], tables: "list[Table[Any]]", out: Path) -> None:
+    from sfao.lab.report.tables import render_markdown
     from sfao.lab.run.files import write_json, write_text
-    from sfao.lab.tables.markdown import render_markdown
 
     write_json(out / RESULT, summary)
     write_text(out / TABLES, "\n\n".join(map(render_markdown, tables)) + "\n")
 
 
 def _print_results(tables: "list[Table[Any]]", out: Path) -> None:
-    from sfao.lab.tables.terminal import print_notes, render_terminal
+    from sfao.lab.report.tables import print_notes, render_terminal
 
     screen = console()
     for table in tables:

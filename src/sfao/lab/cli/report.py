@@ -45,7 +45,7 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
     """Write the report; return the files, and the notices to its reader. Nothing is written before all is made."""
     tell("loading the libraries")
     from sfao.lab.report.comparison import compare_records
-    from sfao.lab.report.comparison_formats import as_latex, as_markdown
+    from sfao.lab.report.comparison_table import as_latex, as_markdown
     from sfao.lab.report.errors import ReportError
     from sfao.lab.report.figures import as_pdf, draw_figures, note_missing_letters
     from sfao.lab.report.groups import group_runs

@@ -181,8 +181,8 @@ def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Cal
 
 def write_study(search: "Search", space: "SearchSpace", candidates: "list[Candidate]", out: Path) -> dict[str, Any]:
     """Write trials.json, trials.md and best.yaml, each whole or not at all, and return the content of the first."""
+    from sfao.lab.report.tables import render_markdown
     from sfao.lab.run.files import write_json, write_text
-    from sfao.lab.tables.markdown import render_markdown
     from sfao.lab.tune.candidate_table import make_table
     from sfao.lab.tune.results import describe_best, write_best
 

@@ -7,9 +7,7 @@ from sfao.lab.console import PlainConsole
 from sfao.lab.paper.lines import KIND, NAME, PAPER, Line, make_lines, number_columns
 from sfao.lab.paper.notes import is_warning, write_notes
 from sfao.lab.paper.reproduced_table import ReproducedTable
-from sfao.lab.tables import Table
-from sfao.lab.tables.markdown import render_markdown
-from sfao.lab.tables.terminal import print_notes, render_terminal, split_columns
+from sfao.lab.report.tables import Table, print_notes, render_markdown, render_terminal, split_columns
 
 UNITS = {
     "accuracy": "accuracy in % after the last task",

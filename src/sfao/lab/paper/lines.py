@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sfao.lab.paper.cells import Cell
 from sfao.lab.paper.reproduced_table import ReproducedTable, Row
-from sfao.lab.tables import Column
+from sfao.lab.report.tables import Column
 
 DIGITS = {"accuracy": 1, "memory": 2, "projections": 0, "average_accuracy": 4, "psm": 4}
 YES, NO = "✓", "✗"

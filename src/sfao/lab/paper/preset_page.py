@@ -12,9 +12,8 @@ from sfao.lab.paper.protocol import protocol
 from sfao.lab.paper.reproduced_table import ReproducedTable, Row, reproduce_table
 from sfao.lab.report.figures import Drawing
 from sfao.lab.report.runs import LoadedRun
+from sfao.lab.report.tables import Column, Table, render_grid
 from sfao.lab.run.record import Record
-from sfao.lab.tables import Column, Table
-from sfao.lab.tables.markdown import render_grid
 
 ABOUT = {
     "paper": "The text, taken literally: 784 hidden units, a CNN with 128, momentum 0.9 as an exponential average, a "

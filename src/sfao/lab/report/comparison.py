@@ -1,5 +1,6 @@
 """From the records of many runs to one row per method, in groups of runs that may be compared."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -7,9 +8,8 @@ from typing import Any
 
 from sfao.lab.methods import METHODS
 from sfao.lab.metrics import accuracy_when_learnt
-from sfao.lab.report.comparable import group_records, make_caveat, name_groups
 from sfao.lab.run.config import complete_settings
-from sfao.lab.run.record import Record
+from sfao.lab.run.record import Record, list_digests
 from sfao.lab.run.statistics import PairedTest, Spread, paired_test, spread
 
 #: The methods that are compared with the baselines.
@@ -31,7 +31,7 @@ class Row:
     done: int
     asked: int
     accuracy: Spread | None
-    #: On each task just after it was learnt, whatever was forgotten later.
+    #: On each task just after it was learned, whatever was forgotten later.
     learnt: Spread | None
     forgetting: Spread | None
     memory_bytes: float | None
@@ -94,72 +94,111 @@ class Comparison:
 def compare_records(records: Iterable[Record]) -> Comparison:
     """Return groups and rows in the order in which their first records come."""
     groups = group_records(records)
-    return Comparison([_group(members, title) for members, title in zip(groups, name_groups(groups), strict=True)])
+    return Comparison([_compare(members, title) for members, title in zip(groups, name_groups(groups), strict=True)])
 
 
-def _group(records: list[Record], title: str) -> Group:
+def _compare(records: Sequence[Record], title: str) -> Group:
     named = split_into_rows(records)
     done = {name: [record for record in own if record.status == "done"] for name, own in named.items()}
     bounds = find_bounds(named)
-    baseline = _choose_among(named, done, bounds) or _choose_among(named, done, [])
-    rows = [_row(name, own, done, baseline, name in bounds) for name, own in named.items()]
+    baseline = _choose_baseline(named, done, bounds) or _choose_baseline(named, done, ())
+    rows = [_make_row(name, own, done, baseline, name in bounds) for name, own in named.items()]
     return Group(
         title=title,
         caveat=make_caveat(records[0]),
         rows=sorted(rows, key=lambda row: (row.is_bound, _is_of(BOUND, row.method))),
         baseline=baseline,
-        warnings=_warnings(named),
+        warnings=_collect_warnings(named),
         uneven=_describe_differences(records),
     )
 
 
-def find_bounds(named: Mapping[str, Sequence[Record]]) -> set[str]:
-    """Return the rows that are not ranked: those that store data beside others that do not, and joint always."""
-    storing = {name for name, own in named.items() if stores_data(own[0])}
-    return storing if len(storing) < len(named) else {name for name in storing if _is_of(BOUND, name)}
+# -- Groups ----------------------------------------------------------------------------------------------------------
 
 
-def stores_data(record: Record) -> bool:
-    """Tell whether examples of past tasks were kept; of older records, by what is known of their method here."""
-    if record.stores_data is not None:
-        return record.stores_data
-    return METHODS.is_known(record.method) and METHODS[record.method].stores_data
+def group_records(records: Iterable[Record]) -> list[list[Record]]:
+    """Return the records of each group, in the order of the groups."""
+    groups: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(_group_key(record), []).append(record)
+    return [part for members in groups.values() for part in _split_by_digest(members)]
 
 
-def _choose_among(named: dict[str, list[Record]], done: dict[str, list[Record]], without: Collection[str]) -> str:
-    """Return the row that others are tested against, if there is one beside those left out."""
-    accuracies = {name: _by_seed(own, "average_accuracy") for name, own in done.items() if own and name not in without}
-    whole = {name: values for name, values in accuracies.items() if len(values) == len(named[name])}
-    # One lucky seed of a method that failed on the others is no rival while there is one that did not fail.
-    return choose_baseline(whole) or choose_baseline(accuracies)
+def _split_by_digest(records: list[Record]) -> list[list[Record]]:
+    """Return the records on each data set; older records without a digest stay with the others if those agree."""
+    if len(list_digests(records)) < 2:
+        return [records]
+    parts: dict[object, list[Record]] = {}
+    for record in records:
+        parts.setdefault(record.data.get("digest"), []).append(record)
+    return list(parts.values())
 
 
-def list_best(group: Group, most: int = 3) -> list[str]:
-    """Return the rows with the highest mean accuracy that are no bounds: those that a selection must not leave out."""
-    ranked = [(row.accuracy.mean, row.method) for row in group.rows if row.accuracy and not row.is_bound]
-    return [name for _, name in sorted(ranked, key=lambda pair: -pair[0])[:most]]
+def _group_key(record: Record) -> tuple[object, ...]:
+    """Return a key that is equal for records whose numbers may be averaged or ranked together."""
+    settings = (record.config.get(name) for name in ("tasks", "evaluate", "validation"))
+    data = (record.data.get(name) for name in ("name", "train", "test", "complete", "embedded"))
+    return (record.benchmark, record.scenario, *settings, _get_fraction(record), *data)
 
 
-def choose_baseline(accuracies: dict[str, dict[int, float]]) -> str:
-    """Return the name with the highest mean, the first of equals; "" when there is none but ours and joint."""
-    means = {
-        name: fmean(by_seed.values())
-        for name, by_seed in accuracies.items()
-        if not any(_is_of(method, name) for method in (*OURS, BOUND))
-    }
-    return max(means, key=lambda name: means[name], default="")
+def _get_fraction(record: Record) -> float:
+    fraction: float = record.config.get("fraction", 1.0)
+    return fraction
 
 
-def _is_of(method: str, row: str) -> bool:
-    return row.split(" ")[0] == method
+def name_groups(groups: Sequence[Sequence[Record]]) -> list[str]:
+    """Return the titles of groups; where two would be the same, the data make the difference and are named."""
+    titles = [_make_title(records) for records in groups]
+    counts = Counter(titles)
+    digests = ["".join(list_digests(records)) for records in groups]
+    return [
+        f"{title}, data {digest}" if digest and counts[title] > 1 else title
+        for title, digest in zip(titles, digests, strict=True)
+    ]
 
 
-def split_into_rows(records: list[Record]) -> dict[str, list[Record]]:
+def _make_title(records: Sequence[Record]) -> str:
+    record, data = records[0], records[0].data
+    parts = [f"{record.benchmark}, {record.scenario} scenario"]
+    if record.config.get("tasks") is not None:
+        parts.append(f"{record.config['tasks']} tasks")
+    if data:
+        # The user's own data may be anything, not only images.
+        examples = "examples" if data.get("digest") and "published" not in data else "images"
+        # Older records, and failed runs, do not have the number of examples that were held out.
+        used = max(each.trained_on for each in records) or data["train"]
+        of_all = f" of {data['train']:,}" if used != data["train"] else ""
+        parts.append(f"{used:,}{of_all} training {examples} of {data['name']}")
+    if record.config.get("evaluate") == "validation":
+        parts.append("measured on validation images")
+    return ", ".join(parts)
+
+
+def make_caveat(record: Record) -> str:
+    """Return what the numbers must not be taken for; empty when they are of the whole published set."""
+    data = record.data
+    if _get_fraction(record) < 1:
+        which = f"{data['name']}, {data['train']:,} training images" if data else "the data"
+        return f"On a slice of {which}: not results on all of it."
+    if data.get("embedded"):
+        images = data["train"] + data["test"]
+        return f"On the {images:,} embedded digits: not to be read next to results on the full set."
+    if data and not data.get("complete", True):
+        return f"On a part of {data['name']}, {data['train']:,} training images: not results on all of it."
+    if data.get("published") is False:
+        return f"On files of {data['name']} that are not known to be the publisher's."
+    return ""
+
+
+# -- Rows ------------------------------------------------------------------------------------------------------------
+
+
+def split_into_rows(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Return {row: its records}, one record per seed."""
     return {name: _keep_one_per_seed(own) for name, own in name_rows(records).items()}
 
 
-def name_rows(records: list[Record]) -> dict[str, list[Record]]:
+def name_rows(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Return {row: all its records}: one row for each choice of settings of a method, named by what differs."""
     methods: dict[str, list[Record]] = {}
     for record in records:
@@ -174,7 +213,7 @@ def name_rows(records: list[Record]) -> dict[str, list[Record]]:
     return named
 
 
-def flatten_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return {dotted name: value as text}, without the seed."""
     flat: dict[str, str] = {}
     for name, value in config.items():
@@ -185,7 +224,7 @@ def flatten_settings(config: dict[str, Any], prefix: str = "") -> dict[str, str]
     return flat
 
 
-def _keep_one_per_seed(records: list[Record]) -> list[Record]:
+def _keep_one_per_seed(records: Iterable[Record]) -> list[Record]:
     """Count a run that was done twice once, and prefer one that is done to one that failed."""
     by_seed: dict[int, Record] = {}
     for record in sorted(records, key=lambda record: record.status != "done"):
@@ -193,62 +232,90 @@ def _keep_one_per_seed(records: list[Record]) -> list[Record]:
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-def _row(name: str, own: list[Record], done: dict[str, list[Record]], baseline: str, is_bound: bool) -> Row:
+def find_bounds(named: Mapping[str, Sequence[Record]]) -> set[str]:
+    """Return the rows that are not ranked: those that store data beside others that do not, and joint always."""
+    storing = {name for name, own in named.items() if stores_data(own[0])}
+    return storing if len(storing) < len(named) else {name for name in storing if _is_of(BOUND, name)}
+
+
+def stores_data(record: Record) -> bool:
+    """Return True if examples of past tasks were kept; for older records, as their method here does."""
+    if record.stores_data is not None:
+        return record.stores_data
+    return METHODS.is_known(record.method) and METHODS[record.method].stores_data
+
+
+def _choose_baseline(
+    named: Mapping[str, Sequence[Record]], done: Mapping[str, Sequence[Record]], without: Collection[str]
+) -> str:
+    """Return the row with the highest mean that is neither ours nor joint nor left out; complete rows first."""
+    rivals = [name for name, own in done.items() if own and name not in without]
+    rivals = [name for name in rivals if not any(_is_of(method, name) for method in (*OURS, BOUND))]
+    # One lucky seed of a method that failed on the others is no rival while there is one that did not fail.
+    complete = [name for name in rivals if len(done[name]) == len(named[name])]
+    means = {name: fmean(_by_seed(done[name], "average_accuracy").values()) for name in complete or rivals}
+    return max(means, key=lambda name: means[name], default="")
+
+
+def _is_of(method: str, row: str) -> bool:
+    return row.split(" ")[0] == method
+
+
+def _make_row(
+    name: str, own: Sequence[Record], done: Mapping[str, Sequence[Record]], baseline: str, is_bound: bool
+) -> Row:
     ended = done[name]
     tested = bool(ended and baseline and name != baseline and not _is_of(BOUND, name))
+    guarded = [record for record in ended if record.config.get("guard")]
+    statuses = Counter(record.status for record in own)
     return Row(
         method=name,
         done=len(ended),
         asked=len(own),
-        accuracy=_spread(ended, "average_accuracy"),
-        learnt=_spread_learnt(ended),
-        forgetting=_spread(ended, "average_forgetting"),
+        accuracy=_spread([record.metrics["average_accuracy"] for record in ended]),
+        learnt=_spread([accuracy_when_learnt(one.accuracy_matrix) for one in ended if one.accuracy_matrix]),
+        forgetting=_spread([record.metrics["average_forgetting"] for record in ended]),
         memory_bytes=fmean(record.memory_bytes for record in ended) if ended else None,
         seconds=fmean(record.seconds for record in ended) if ended else None,
-        times_sgd=_times(ended, done.get(REFERENCE, [])),
-        test=_test(ended, done[baseline], baseline) if tested else None,
-        trouble=_trouble(own),
-        rollbacks=_mean_rollbacks(ended),
+        times_sgd=_compare_times(ended, done.get(REFERENCE, ())),
+        test=compare_accuracies(ended, done[baseline], baseline) if tested else None,
+        trouble=", ".join(f"{statuses[status]} {status}" for status in ("failed", "diverged") if statuses[status]),
+        rollbacks=fmean(len(record.rollbacks) for record in guarded) if guarded else None,
         stores_data=stores_data(own[0]),
         is_bound=is_bound,
     )
 
 
-def _mean_rollbacks(records: list[Record]) -> float | None:
-    guarded = [record for record in records if record.config.get("guard")]
-    return fmean(len(record.rollbacks) for record in guarded) if guarded else None
-
-
-def _spread(records: list[Record], metric: str) -> Spread | None:
-    return spread([record.metrics[metric] for record in records]) if records else None
-
-
-def _spread_learnt(records: list[Record]) -> Spread | None:
-    values = [accuracy_when_learnt(record.accuracy_matrix) for record in records if record.accuracy_matrix]
+def _spread(values: Sequence[float]) -> Spread | None:
     return spread(values) if values else None
 
 
-def _by_seed(records: list[Record], metric: str) -> dict[int, float]:
+def _by_seed(records: Iterable[Record], metric: str) -> dict[int, float]:
     return {record.seed: record.metrics[metric] for record in records}
 
 
-def _test(ours: list[Record], theirs: list[Record], against: str) -> PairedTest:
+def compare_accuracies(ours: Iterable[Record], theirs: Iterable[Record], against: str) -> PairedTest:
+    """Test the average accuracies of runs that are done against others, on the seeds that both have."""
     return paired_test(_by_seed(ours, "average_accuracy"), _by_seed(theirs, "average_accuracy"), against)
 
 
-def _times(records: list[Record], reference: list[Record]) -> float | None:
+def _compare_times(records: Iterable[Record], reference: Iterable[Record]) -> float | None:
     theirs = {record.seed: record.seconds for record in reference}
     pairs = [(record.seconds, theirs[record.seed]) for record in records if record.seed in theirs]
     total = sum(second for _, second in pairs)
     return sum(first for first, _ in pairs) / total if total > 0 else None
 
 
-def _trouble(records: Sequence[Record]) -> str:
-    counts = {status: sum(record.status == status for record in records) for status in ("failed", "diverged")}
-    return ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+def list_best(group: Group, most: int = 3) -> list[str]:
+    """Return the rows with the highest mean accuracy that are no bounds."""
+    ranked = [(row.accuracy.mean, row.method) for row in group.rows if row.accuracy and not row.is_bound]
+    return [name for _, name in sorted(ranked, key=lambda pair: -pair[0])[:most]]
 
 
-def _warnings(named: dict[str, list[Record]]) -> list[RunWarning]:
+# -- Warnings --------------------------------------------------------------------------------------------------------
+
+
+def _collect_warnings(named: Mapping[str, Sequence[Record]]) -> list[RunWarning]:
     """Return every warning once, with the runs that it concerns."""
     found: dict[str, dict[str, list[int]]] = {}
     for name, records in named.items():
@@ -258,25 +325,25 @@ def _warnings(named: dict[str, list[Record]]) -> list[RunWarning]:
     return [RunWarning(text, runs) for text, runs in found.items()]
 
 
-def _describe_differences(records: list[Record]) -> str:
-    """`methods differ in epochs: 10 (ewc), 2 (sgd, sfao)`; empty when they differ in nothing that should be shared."""
+def _describe_differences(records: Iterable[Record]) -> str:
+    """`methods differ in epochs: 10 (ewc), 2 (sgd, sfao)`; empty when they share what they should."""
     found: dict[str, dict[str, list[str]]] = {}
     for record in records:
         for name, value in flatten_settings(complete_settings(record.config)).items():
             if name.partition(".")[0] in SHARED:
                 methods = found.setdefault(name, {}).setdefault(value, [])
                 methods += [record.method] if record.method not in methods else []
-    differing = [f"{name}: {_values(methods)}" for name, methods in found.items() if not _are_alike(methods)]
+    differing = [f"{name}: {_list_values(methods)}" for name, methods in found.items() if not _are_alike(methods)]
     return f"methods differ in {'; '.join(differing)}" if differing else ""
 
 
-def _are_alike(methods: dict[str, list[str]]) -> bool:
-    """Tell whether all methods have all values, as in a sweep, where the names of the rows tell them apart."""
+def _are_alike(methods: Mapping[str, Sequence[str]]) -> bool:
+    """Return True if all methods have all values, as in a sweep, where the names of the rows tell them apart."""
     everyone = set().union(*methods.values())
     return all(set(names) == everyone for names in methods.values())
 
 
-def _values(methods: dict[str, list[str]]) -> str:
+def _list_values(methods: Mapping[str, Sequence[str]]) -> str:
     if len(methods) > MOST_VALUES:
         return f"{len(methods)} values"
     return ", ".join(f"{value} ({', '.join(names)})" for value, names in methods.items())

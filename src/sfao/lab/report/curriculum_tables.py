@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sfao.lab.report.comparison_columns import format_mean
+from sfao.lab.report.comparison_table import format_mean
+from sfao.lab.report.tables import Column, Table
 from sfao.lab.run.curriculum import Curriculum, TaskDifficulty
 from sfao.lab.run.record import Record
 from sfao.lab.run.statistics import PairedTest, Spread, paired_test, spread
-from sfao.lab.tables import Column, Table
 
 #: The order that the others are compared with.
 REFERENCE = "benchmark"

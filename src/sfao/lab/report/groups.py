@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfao.lab.report.comparable import group_records
-from sfao.lab.report.comparison import Group, compare_records, name_rows, split_into_rows
+from sfao.lab.report.comparison import Group, compare_records, group_records, name_rows, split_into_rows
 from sfao.lab.report.errors import ReportError
 from sfao.lab.report.runs import LoadedRun
 

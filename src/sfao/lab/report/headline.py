@@ -6,9 +6,8 @@ from math import isfinite
 
 from sfao.lab.console import shorten
 from sfao.lab.methods import METHODS
-from sfao.lab.report.comparable import group_records
-from sfao.lab.report.comparison import REFERENCE, Row, compare_records, split_into_rows
-from sfao.lab.report.comparison_columns import format_mean, format_size
+from sfao.lab.report.comparison import REFERENCE, Row, compare_records, group_records, split_into_rows
+from sfao.lab.report.comparison_table import format_mean, format_size
 from sfao.lab.run.record import Record
 from sfao.lab.run.statistics import PairedTest, Spread, paired_test
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sfao.lab.methods import METHODS
-from sfao.lab.report.comparable import group_records
-from sfao.lab.report.comparison import BOUND
+from sfao.lab.report.comparison import BOUND, group_records
 from sfao.lab.report.errors import ReportError
 from sfao.lab.run.errors import reraise_as
 from sfao.lab.run.folder import CONFIG

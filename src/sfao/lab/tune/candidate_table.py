@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from sfao.lab.report.comparison import compare_records
-from sfao.lab.report.comparison_columns import format_mean
-from sfao.lab.tables import Column, Table
+from sfao.lab.report.comparison_table import format_mean
+from sfao.lab.report.tables import Column, Table
 from sfao.lab.tune.candidate import Candidate, choose_best
 from sfao.lab.tune.search import Search
 from sfao.lab.tune.setting_text import shorten_names, write_value
@@ -31,14 +31,12 @@ def make_table(candidates: Sequence[Candidate], search: Search, numbered: str = 
                 lambda row: row.score,
                 is_best=lambda row: row is best,
                 align="right",
-                descending=True,
             ),
             Column("forgetting", lambda row: format_mean(row.forgetting), align="right"),
-            Column("learnt", lambda row: format_mean(row.learning), align="right"),
+            Column("learned", lambda row: format_mean(row.learning), align="right"),
             Column(
                 "",
                 lambda row: "best" if row is best else row.error[:MOST_LETTERS],
-                is_trouble=lambda row: bool(row.error),
                 wraps=True,
             ),
         ],
@@ -52,7 +50,7 @@ def write_notes(candidates: Sequence[Candidate], search: Search) -> list[str]:
     share = f"{100 * search.share:.4g} %"
     notes = [
         f"Measured on {share} of the training images, held out of training; test images play no part. "
-        "learnt: accuracy on each task just after it was learnt."
+        "learned: accuracy on each task just after it was learned."
     ]
     groups = compare_records(record for each in candidates for record in each.records).groups
     notes += [group.caveat for group in groups[:1] if group.caveat]

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from sfao.lab.console import PlainConsole
+from sfao.lab.report.tables import print_notes, render_terminal
 from sfao.lab.run.files import write_text
-from sfao.lab.tables.terminal import print_notes, render_terminal
 from sfao.lab.tune.candidate import Candidate, choose_best
 from sfao.lab.tune.candidate_table import make_table
 from sfao.lab.tune.search import Search

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sfao.lab.console import escape_controls
 from sfao.lab.report.comparison import Row
-from sfao.lab.report.comparison_columns import format_size
+from sfao.lab.report.comparison_table import format_size
 from sfao.lab.report.figures.drawing import OVER_SEEDS, OVER_SEEDS_TAG, Drawing, Mark, Panel
 from sfao.lab.report.figures.labels import Line, place_labels
 from sfao.lab.report.figures.style import (
