@@ -36,7 +36,7 @@ ROOMS = {
     "lab.bench": Room("time and bytes of a step", ("lab.report",), (2, 1)),
     "lab.tune": Room("settings, chosen on validation", ("lab.report",), (0, 1)),
     "lab": Room("comparisons from Python", ("lab.report",), (3, 1)),
-    "lab.live": Room("a run, shown while it goes on", ("lab.run",), (4, 1)),
+    "lab.live": Room("a run, shown while it goes on", ("lab.report",), (4, 1)),
     "lab.launchers": Room("runs on a Ray cluster", ("lab.run",), (3.5, 2)),
     "lab.report": Room("from records to pages", ("lab.run", "lab.tables"), (1.5, 2)),
     "lab.run": Room("runs: configure, train, record", ("lab.methods", "lab.metrics", "lab.loggers"), (1, 3)),

@@ -12,8 +12,7 @@ from filelock import FileLock
 from sfao.lab.metrics import summary
 from sfao.lab.report.figures import draw_figures
 from sfao.lab.report.groups import group_runs
-from sfao.lab.report.page import write_page
-from sfao.lab.report.page.write import PAGE
+from sfao.lab.report.page.write import PAGE, write_page
 from sfao.lab.report.runs import find_unfinished_runs, load_runs, write_notices
 from sfao.lab.run.config import configure
 from sfao.lab.run.execute import execute

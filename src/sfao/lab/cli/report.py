@@ -49,7 +49,7 @@ def write_report(folders: list[Path], out: Path, tell: Tell) -> tuple[list[Path]
     from sfao.lab.report.errors import ReportError
     from sfao.lab.report.figures import as_pdf, draw_figures, note_missing_letters
     from sfao.lab.report.groups import group_runs
-    from sfao.lab.report.page import write_page
+    from sfao.lab.report.page.write import write_page
     from sfao.lab.report.runs import find_unfinished_runs, load_runs, write_notices
     from sfao.lab.run.files import write_atomically, write_json
 
