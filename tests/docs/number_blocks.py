@@ -30,7 +30,7 @@ NUMBER = re.compile(r"(?<![\w.,#/-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?
 DECIMAL = re.compile(r"(?<![\w.,/-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d*)\.\d+(?!(?!x\b)[\w/]|[.,]\d)")
 #: A command that makes the numbers again, or an example that is run.
 COMMAND = re.compile(
-    r"\b(sfao (run|compare|curriculum|demo|tune|sweep|reproduce|report|bench)"
+    r"\b(sfao (run|compare|demo|tune|sweep|reproduce|report|bench)"
     r"|python \S+\.py|pytest|make \w+)\b"
 )
 

@@ -12,12 +12,9 @@ from sfao.lab.report.errors import ReportError
 from sfao.lab.report.runs import load_runs
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
 from sfao.lab.run.config import configure
-from sfao.lab.run.curriculum_runs import PAIRS, _read_pairs
 from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
 from sfao.lab.run.execute import execute
-from sfao.lab.run.files import write_json
 from sfao.lab.run.record import load_record
-from sfao.lab.run.seal import seal
 from tests.faults.small_runs import TINY, check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak
 
@@ -171,25 +168,6 @@ def test_files_of_another_run_are_refused(begun, finished, attack, setting):
             assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
         tried.try_it(f"{taken}, {setting}", trial)
-
-
-def test_a_bit_of_the_pairs_of_a_curriculum(tmp_path, attack):
-    tried = attack("pairs.json", "a flipped bit in the statistics of a curriculum")
-    config = make_config()
-    pair = {"first": 0, "second": 1, "interference": 0.25, "kept": 0.5, "accept": 0.5, "project": 0.25, "discard": 0.25}
-    write_json(tmp_path / PAIRS, seal({"config": config.model_dump(), "pairs": [pair]}))
-    known, whole, chance = _read_pairs(config, tmp_path), (tmp_path / PAIRS).read_bytes(), random.Random(0)
-    for _ in range(in_soak(200, 5_000)):
-        label = flip(tmp_path / PAIRS, chance)
-
-        def trial():
-            try:
-                assert _read_pairs(config, tmp_path) == known
-            except FolderError as error:
-                check_named(error, tmp_path / PAIRS)
-
-        tried.try_it(label, trial)
-        (tmp_path / PAIRS).write_bytes(whole)
 
 
 def test_a_record_from_before_digests_is_read_and_its_run_is_known(finished):

@@ -34,7 +34,6 @@ SWEEP = (
 )
 TUNE = (*("tune", NAME, "--method", "sgd", "--seeds", "1", "--trials", "1", "--validation", "0.5"),)
 TUNE = (*TUNE, "--search", "lr=0.1:0.2", "--out", "tuned")
-CURRICULUM = ("curriculum", NAME, "--seeds", "1", "--out", "ordered")
 REPRODUCE = ("reproduce", "table1", "--dry-run", "--quick", "--out", "reproduced")
 
 Mutate = Callable[[Random, bytes], bytes]
@@ -48,7 +47,6 @@ READERS: dict[str, tuple[Mutate, list[tuple[str, ...]]]] = {
     "tuned/study.yaml": (mutate_yaml, [TUNE]),
     "tuned/journal.log": (mutate_json_lines, [TUNE]),
     "tuned/trial-0-0/record.json": (mutate_json, [TUNE]),
-    "ordered/pairs.json": (mutate_json, [CURRICULUM]),
     "reproduced/paper/x/record.json": (mutate_json, [REPRODUCE]),
     "own.yaml": (mutate_yaml, [(*RUN, "--config", "own.yaml"), (*SWEEP, "--config", "own.yaml")]),
 }
@@ -60,7 +58,7 @@ def finished(tmp_path_factory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch, runs_in_this_process():
         patch.chdir(folder)
-        for command in (RUN, COMPARE, SWEEP, TUNE, CURRICULUM):
+        for command in (RUN, COMPARE, SWEEP, TUNE):
             ended = call(*command)
             assert ended.code == 0, ended.error
         shutil.copytree("run", "reproduced/paper/x")

@@ -6,8 +6,7 @@ from pathlib import Path
 from random import Random
 
 from sfao.lab.methods import METHODS
-from sfao.lab.run.config import RunConfig
-from sfao.lab.run.guard_config import GuardConfig
+from sfao.lab.run.config import GuardConfig, RunConfig
 from tests.faults.entry import call
 from tests.faults.hostile import NUMBERS, TEXTS, WRITTEN
 from tests.faults.tally import in_parts, in_soak, list_part
@@ -25,7 +24,6 @@ def draw_name(random: Random, method: str) -> str:
         *(f"guard.{name}" for name in GuardConfig.model_fields),
         "model.name",
         "model.hidden",
-        "task_order",
     )
     return random.choice(TEXTS) if random.random() < 0.1 else random.choice(names)
 

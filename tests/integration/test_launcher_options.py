@@ -12,7 +12,6 @@ COMMANDS = {
     "sweep": ["split-mnist-5k", "--method", "sgd", "--set", "lr=0.01,0.1"],
     "tune": ["split-mnist-5k", "--method", "sgd", "--search", "lr=0.01:0.1"],
     "reproduce": ["table1", "--quick"],
-    "curriculum": ["split-mnist-5k"],
 }
 
 

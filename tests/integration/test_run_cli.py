@@ -80,7 +80,7 @@ def wait_for(path: Path, process: Command) -> None:
     [
         (["split-mnst"], "did you mean 'split-mnist'"),
         (["split-mnist-5k", "--method", "sgdd"], "did you mean 'sgd'"),
-        (["split-mnist-5k", "--method", "sgd", "--set", "lrr=1"], "`lrr` is no setting (did you mean 'lr'?)"),
+        (["split-mnist-5k", "--method", "sgd", "--set", "lrr=1"], "unknown setting `lrr` (did you mean 'lr'?)"),
         (["split-mnist-5k", "--method", "sgd", "--set", "lr"], "`--set` must be name=value"),
         (["split-mnist-5k", "--method", "sgd", "--config", "none.yaml"], "No such file"),
         (["split-mnist", "--method", "sgd", "--data-root", "nowhere"], "sfao data get mnist"),

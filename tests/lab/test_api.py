@@ -227,7 +227,7 @@ def test_every_method_in_ones_own_loop(name):
     ("how", "said"),
     [
         ({"method": "ewcc"}, "`method` must be one of"),
-        ({"method": "ewc", "strenght": 3}, "`strenght` is no setting .did you mean 'strength'"),
+        ({"method": "ewc", "strenght": 3}, "unknown setting `strenght` .did you mean 'strength'"),
         ({"method": "ewc", "strength": -1}, "`strength`: .*greater than or equal to 0, got -1"),
         ({"method": "sgd", "lr": -1}, "lr.* must be .*got -1"),
         ({"method": Wrong}, "must be derived from sfao.lab.methods.Method"),

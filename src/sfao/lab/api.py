@@ -26,7 +26,7 @@ from sfao.lab.run.plan import plan
 from sfao.lab.run.pool import run_all
 from sfao.lab.run.presets import RECOMMENDED
 from sfao.lab.run.record import Record
-from sfao.lab.run.setting_errors import explain_error
+from sfao.lab.run.settings import explain_error
 from sfao.lab.streams.own_benchmark import cut_own
 from sfao.lab.streams.own_data import read_tasks
 from sfao.lab.streams.stream import Stream

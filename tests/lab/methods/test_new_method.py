@@ -83,7 +83,7 @@ def test_its_options_act_and_its_concerns_are_told(sfao):
 def test_a_wrong_option_is_an_error_that_names_it(sfao):
     done = CliRunner().invoke(app, ["run", "split-mnist-5k", "--method", "slow", "--set", "options.facto=1"])
     assert done.exit_code == 2
-    assert "`options.facto` is no setting (did you mean 'factor'?)" in done.stderr
+    assert "unknown setting `options.facto` (did you mean 'factor'?)" in done.stderr
 
 
 def test_it_is_in_the_report(sfao, tmp_path):

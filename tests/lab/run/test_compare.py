@@ -55,7 +55,7 @@ def test_a_plan_is_methods_times_seeds_each_in_a_folder_of_its_own():
         (["sgd", "joint", "sgd"], [0], {}, "`methods` must name each one once, got 'sgd' twice"),
         (["sgd"], [4, 4], {}, "`seeds` must name each one once, got 4 twice"),
         (["sgd"], [], {}, "`seeds` must name at least one"),
-        (["sgd", "joint"], [0], {"epoch": 1}, "sgd: `epoch` is no setting .did you mean 'epochs'?"),
+        (["sgd", "joint"], [0], {"epoch": 1}, "sgd: unknown setting `epoch` .did you mean 'epochs'?"),
         (["sgd", "joint"], [0], {"joint:lr": -1}, "joint: `lr`: .* greater than 0, got -1"),
         (["sgd"], [0], {"joint:lr": 1}, "`joint:lr: the method` must be one of sgd, got 'joint'"),
         (["sgd", "joint"], [0], {"method": "sgd"}, "`method` must be left to the command, which says 'joint', got"),

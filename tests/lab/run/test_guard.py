@@ -240,7 +240,7 @@ def test_a_rollback_in_words(tmp_path):
         (
             "sgd",
             {"guard.every": 5},
-            "`guard.kind` must be measured or predicted where a guard is set, got `guard.every`",
+            "`guard.kind` must be measured or predicted if a guard is set, got none",
         ),
         ("sgd", {"guard": "measured"}, "`guard` must hold settings, such as guard.kind=measured, got 'measured'"),
         ("sgd", {"guard.kind": "guessed"}, "`guard.kind`: input should be 'measured' or 'predicted', got 'guessed'"),
@@ -249,7 +249,7 @@ def test_a_rollback_in_words(tmp_path):
         ("joint", {"guard.kind": "measured"}, "`guard` must be left out with joint"),
         ("sgd", {"guard.kind": "measured", "guard.rise": 1}, r"`guard.rise` must be in \(0, 1\)"),
         ("sfao", {"guard.kind": "predicted", "guard.rise": 1}, "`guard.rise` must be above 1, a multiple"),
-        ("sgd", {"guard.kind": "measured", "guard.evry": 5}, r"`guard.evry` is no setting \(did you mean 'every'"),
+        ("sgd", {"guard.kind": "measured", "guard.evry": 5}, r"unknown setting `guard.evry` \(did you mean 'every'"),
         ("sgd", {"guard.kind": "measured", "guard.rollbacks": 0}, "`guard.rollbacks`: input should be greater than"),
     ],
 )

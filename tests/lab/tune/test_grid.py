@@ -48,7 +48,7 @@ def test_every_combination_with_every_seed_has_a_folder_of_its_own():
     [
         (["options.strength=10"], "`--set` must list values of at least one setting, .*, got 'options.strength=10'"),
         ([], "`--set` must list values of at least one setting, .*, got none"),
-        (["options.strenght=10,100"], "ewc: `options.strenght` is no setting .did you mean 'strength'?"),
+        (["options.strenght=10,100"], "ewc: unknown setting `options.strenght` .did you mean 'strength'?"),
         (["options.strength=10,-1"], "ewc: `options.strength`: .*greater than or equal to 0, got -1"),
         (["options.strength=1000,1e3"], "`--set options.strength` must list each value once, got 1000.0 twice"),
         (["tasks=2,5"], "`tasks` must be the same for all, or they could not be ranked"),

@@ -10,7 +10,6 @@ from typer.core import TyperGroup
 from sfao import __version__
 from sfao.lab.cli.bench import bench
 from sfao.lab.cli.compare import compare
-from sfao.lab.cli.curriculum import curriculum
 from sfao.lab.cli.data import data
 from sfao.lab.cli.demo import demo
 from sfao.lab.cli.list import list_all
@@ -70,7 +69,6 @@ app.command()(run)
 app.command()(compare)
 app.command()(sweep)
 app.command()(tune)
-app.command()(curriculum)
 app.command()(report)
 app.command()(reproduce)
 app.command()(bench)

@@ -1,4 +1,4 @@
-"""The configuration of a run: every setting, its default and its rule."""
+"""The settings of a run. `RunConfig` is their only definition: names, types, defaults, rules and meanings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,17 +12,15 @@ from sfao.lab.methods import METHODS, MethodOptions, Training
 from sfao.lab.methods.descent import MOMENTUM_FORMS
 from sfao.lab.models import MODELS, check_sizes
 from sfao.lab.run.errors import ConfigError, reraise_as
-from sfao.lab.run.guard_config import GuardConfig
 from sfao.lab.run.presets import RECOMMENDED, preset_names, preset_settings
-from sfao.lab.run.setting_errors import explain_error
-from sfao.lab.run.setting_range import check_range
+from sfao.lab.run.settings import check_magnitudes, explain_error
 from sfao.lab.safe_io import InputError, parse_yaml, read_yaml_file
 from sfao.lab.streams.suite import BENCHMARKS
 
-#: The method where neither the command nor a file names one.
+#: The method if neither the command nor a file names one.
 DEFAULT_METHOD = "sfao"
-#: {another name for a setting: its own}
-RENAMED = {"task_order": "order"}
+#: The usual `guard.rise` of each kind: a loss of accuracy, and a multiple of the usual interference.
+USUAL_RISE = {"measured": 0.05, "predicted": 3.0}
 
 
 class ModelConfig(BaseModel):
@@ -30,7 +28,7 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str
+    name: str = Field(description="A model of `sfao list`, or `module:attribute` for your own. Its sizes follow.")
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -43,52 +41,80 @@ class ModelConfig(BaseModel):
         return self
 
 
+class GuardConfig(BaseModel):
+    """Backtracking: return to the last good point of a task when past tasks are forgotten too fast."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["measured", "predicted"] = Field(
+        description="Measure accuracy on the validation data of past tasks, or predict forgetting from the gate."
+    )
+    rise: float = Field(
+        description="The largest rise between two checks: lost accuracy (0.05) if measured, a multiple of the usual "
+        "interference (3) if predicted."
+    )
+    every: int = Field(50, ge=1, description="Steps between two checks.")
+    rollbacks: int = Field(3, ge=1, description="The most rollbacks of one task; then it continues unguarded.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_default_rise(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            raise ValueError(f"`guard` must hold settings, such as guard.kind=measured, got {values!r}")
+        kind = values.get("kind")
+        if kind is None:
+            raise ValueError(f"`guard.kind` must be {' or '.join(USUAL_RISE)} if a guard is set, got none")
+        if values.get("rise") is None and kind in tuple(USUAL_RISE):
+            return {**values, "rise": USUAL_RISE[kind]}
+        return values
+
+    @model_validator(mode="after")
+    def _check_rise(self) -> "GuardConfig":
+        if self.kind == "measured" and not 0 < self.rise < 1:
+            raise ValueError(f"`guard.rise` must be in (0, 1), a loss of accuracy, if measured, got {self.rise:g}")
+        if self.kind == "predicted" and not self.rise > 1:
+            raise ValueError(f"`guard.rise` must be above 1, a multiple, if predicted, got {self.rise:g}")
+        return self
+
+
 class RunConfig(BaseModel):
     """One method on one benchmark with one seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    benchmark: str
-    method: str
-    seed: int = Field(0, ge=0, lt=2**63)
-    scenario: Literal["domain", "task", "class"] = "domain"
-    tasks: int | None = Field(None, ge=1)
-    #: The tasks in another order: their numbers from 0, or `random`. `task_order` is another name for it.
-    order: str | list[int] | None = None
-    #: The share of every class's training examples that is used.
-    fraction: float = Field(1.0, gt=0, le=1)
-    validation: float = Field(0.0, ge=0, lt=1)
-    evaluate: Literal["test", "validation"] = "test"
+    benchmark: str = Field(description="A benchmark of `sfao list`, or `module:attribute` for your own.")
+    method: str = Field(description="A method of `sfao list`, or `module:attribute` for your own.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Random seed for weights, data order and sampling.")
+    scenario: Literal["domain", "task", "class"] = Field(
+        "domain", description="Domain-, task- or class-incremental learning."
+    )
+    tasks: int | None = Field(None, ge=1, description="The number of tasks; null for the benchmark's own.")
+    order: str | list[int] | None = Field(
+        None, description="The order of the tasks: their numbers from 0, or `random`; null for the benchmark's own."
+    )
+    fraction: float = Field(1.0, gt=0, le=1, description="The share of every class's training examples to use.")
+    validation: float = Field(0.0, ge=0, lt=1, description="The share of the training examples to hold out.")
+    evaluate: Literal["test", "validation"] = Field("test", description="The data that accuracies are measured on.")
     model: ModelConfig
-    lr: float = Field(1e-3, gt=0)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    momentum_form: Literal["heavy_ball", "ema"] = "heavy_ball"
-    weight_decay: float = Field(0.0, ge=0)
-    batch_size: int = Field(32, ge=1)
-    epochs: int = Field(2, ge=1)
-    device: str = "cpu"
-    #: Same bits at every repetition, on a GPU too; what has no deterministic form ends the run.
-    deterministic: bool = False
-    #: Goes back when a task makes the model forget too fast; null: nothing does.
-    guard: GuardConfig | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
+    lr: float = Field(1e-3, gt=0, description="Learning rate.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
+    momentum_form: Literal["heavy_ball", "ema"] = Field(
+        "heavy_ball", description="Momentum as in torch, or as the exponential average of the paper."
+    )
+    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay: weights shrink by 1 - lr * decay.")
+    batch_size: int = Field(32, ge=1, description="Examples of a batch.")
+    epochs: int = Field(2, ge=1, description="Passes over the training data of each task.")
+    device: str = Field("cpu", description="The device as torch names it: cpu, cuda, cuda:1.")
+    deterministic: bool = Field(
+        False, description="Bit-identical results, on a GPU too; unsupported operations raise an error."
+    )
+    guard: GuardConfig | None = Field(None, description="Backtracking (`guard.kind`, ...); null for none.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of the method (`options.NAME`).")
 
     @model_validator(mode="before")
     @classmethod
-    def _rename_task_order(cls, values: Any) -> Any:
-        if "task_order" not in values:
-            return values
-        if values.get("order") is not None:
-            raise ValueError(f"`task_order` is another name for `order`; give one of them, got {values['order']!r} too")
-        return {
-            **{name: value for name, value in values.items() if name != "task_order"},
-            "order": values["task_order"],
-        }
-
-    @model_validator(mode="before")
-    @classmethod
-    def _normalise_form_of_no_momentum(cls, values: Any) -> Any:
-        """Runs without momentum are the same run, whichever form it would have had."""
+    def _normalize_momentum_form(cls, values: Any) -> Any:
+        """Without momentum its form doesn't matter: both are the same run."""
         if not values.get("momentum", 0) and values.get("momentum_form") in MOMENTUM_FORMS:
             return {**values, "momentum_form": MOMENTUM_FORMS[0]}
         return values
@@ -100,23 +126,27 @@ class RunConfig(BaseModel):
         if METHODS[self.method].needs_task and self.scenario != "task":
             rule = f"`scenario` must be task with {self.method}, which must be told the task that it answers"
             raise ValueError(f"{rule}, got {self.scenario!r}")
-        if self.evaluate == "validation" and self.validation == 0:
-            raise ValueError("`evaluate: validation` needs examples held out: `validation` must be above 0, got 0")
+        if self.evaluate == "validation":
+            self._check_validation("`evaluate: validation`")
         return self
 
     @model_validator(mode="after")
     def _check_guard(self) -> "RunConfig":
         if self.guard is None:
             return self
-        method, kind = METHODS[self.method], self.guard.kind
+        method = METHODS[self.method]
         if method.revisits:
             raise ValueError(f"`guard` must be left out with {self.method}, which trains on all past tasks")
-        if kind == "measured" and self.validation == 0:
-            raise ValueError("`guard.kind: measured` needs examples held out: `validation` must be above 0, got 0")
-        if kind == "predicted" and not method.is_gated:
+        if self.guard.kind == "measured":
+            self._check_validation("`guard.kind: measured`")
+        elif not method.is_gated:
             gated = ", ".join(name for name, known in METHODS.items() if known.is_gated)
             raise ValueError(f"`guard.kind: predicted` needs a method with a gate, one of {gated}, got {self.method!r}")
         return self
+
+    def _check_validation(self, setting: str) -> None:
+        if self.validation == 0:
+            raise ValueError(f"{setting} needs examples held out: `validation` must be above 0, got 0")
 
     @property
     def training(self) -> Training:
@@ -203,12 +233,12 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
     # Lists for tuples, as in YAML and JSON: a configuration that is read back must be equal.
     made = config.model_copy(update={"options": options.model_dump(mode="json")})
     with reraise_as(ConfigError):
-        check_range(made.model_dump(), file)
+        check_magnitudes(made.model_dump(exclude={"seed"}), file)
     return made
 
 
 def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run as they would be written now: those that did not exist have their defaults.
+    """Return the settings of a record with the defaults of settings that are newer than the record.
 
     Settings that are of no run here are returned as they are: of a method that is not installed, say, or that name
     code of the user's that is not loaded.
@@ -216,7 +246,7 @@ def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
     try:
         return make_config(config).model_dump()
     except ConfigError:
-        return config
+        return {**{name: field.default for name, field in RunConfig.model_fields.items()}, **config}
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

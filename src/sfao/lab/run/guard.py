@@ -6,9 +6,9 @@ import torch
 
 from sfao.lab.methods import Method
 from sfao.lab.run.checkpoint import pack_state, unpack_state
+from sfao.lab.run.config import GuardConfig
 from sfao.lab.run.errors import GuardError, SharpForgetting
 from sfao.lab.run.forgetting_watch import ForgettingWatch, MeasuredForgetting, PredictedForgetting
-from sfao.lab.run.guard_config import GuardConfig
 from sfao.lab.streams.stream import Stream
 
 

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.run.config import RENAMED, RunConfig, parse_setting
+from sfao.lab.run.config import RunConfig, parse_setting
 from sfao.lab.run.errors import ConfigError, reraise_as
 from sfao.lab.run.worker import Job
 from sfao.lab.safe_io import InputError, parse_yaml
@@ -74,7 +74,7 @@ def plan_grid(search: Search, axes: Axes, out: Path) -> list[Combination]:
 def read_setting(config: RunConfig, name: str) -> Any:
     """Return the value of a dotted name as it was understood: 1000.0 for `1e3`."""
     value: Any = config.model_dump()
-    for key in RENAMED.get(name, name).split("."):
+    for key in name.split("."):
         value = value[key]
     return value
 
