@@ -18,21 +18,8 @@ TARGET = "commands that read files"
 
 RUN = ("run", NAME, "--method", "sfao", "--out", "run")
 COMPARE = ("compare", NAME, "--methods", "sgd,sfao", "--seeds", "1", "--out", "compared")
-SWEEP = (
-    "sweep",
-    NAME,
-    "--method",
-    "sgd",
-    "--seeds",
-    "1",
-    "--validation",
-    "0.5",
-    "--set",
-    "lr=0.1,0.2",
-    "--out",
-    "swept",
-)
 TUNE = (*("tune", NAME, "--method", "sgd", "--seeds", "1", "--trials", "1", "--validation", "0.5"),)
+GRID = (*TUNE, "--search", "lr=0.1,0.2", "--grid", "--out", "grid")
 TUNE = (*TUNE, "--search", "lr=0.1:0.2", "--out", "tuned")
 REPRODUCE = ("reproduce", "table1", "--dry-run", "--quick", "--out", "reproduced")
 
@@ -43,12 +30,11 @@ READERS: dict[str, tuple[Mutate, list[tuple[str, ...]]]] = {
     "run/config.yaml": (mutate_yaml, [RUN, (*RUN, "--resume")]),
     "compared/sgd-0/record.json": (mutate_json, [COMPARE]),
     "compared/sfao-0/config.yaml": (mutate_yaml, [COMPARE, (*COMPARE, "--resume")]),
-    "swept/sgd-lr=0.1-0/record.json": (mutate_json, [SWEEP]),
-    "tuned/study.yaml": (mutate_yaml, [TUNE]),
+    "grid/trial-0-0/record.json": (mutate_json, [GRID]),
     "tuned/journal.log": (mutate_json_lines, [TUNE]),
     "tuned/trial-0-0/record.json": (mutate_json, [TUNE]),
     "reproduced/paper/x/record.json": (mutate_json, [REPRODUCE]),
-    "own.yaml": (mutate_yaml, [(*RUN, "--config", "own.yaml"), (*SWEEP, "--config", "own.yaml")]),
+    "own.yaml": (mutate_yaml, [(*RUN, "--config", "own.yaml"), (*GRID, "--config", "own.yaml")]),
 }
 
 
@@ -58,7 +44,7 @@ def finished(tmp_path_factory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch, runs_in_this_process():
         patch.chdir(folder)
-        for command in (RUN, COMPARE, SWEEP, TUNE):
+        for command in (RUN, COMPARE, GRID, TUNE):
             ended = call(*command)
             assert ended.code == 0, ended.error
         shutil.copytree("run", "reproduced/paper/x")

@@ -60,7 +60,7 @@ def draw_command(random: Random, taken: Path) -> list[str]:
         case 1:
             return ["compare", *start, "--methods", f"{method},sgd", "--set", f"{method}:{name}={text}"]
         case 2:
-            return ["sweep", *start, "--method", method, "--set", f"{name}={text},{draw_text(random)}"]
+            return ["tune", *start, "--grid", "--method", method, "--search", f"{name}={text},{draw_text(random)}"]
         case 3:
             return [
                 "tune",

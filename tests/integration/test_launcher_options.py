@@ -9,7 +9,6 @@ from sfao.lab.cli.app import app
 
 COMMANDS = {
     "compare": ["split-mnist-5k", "--methods", "sgd"],
-    "sweep": ["split-mnist-5k", "--method", "sgd", "--set", "lr=0.01,0.1"],
     "tune": ["split-mnist-5k", "--method", "sgd", "--search", "lr=0.01:0.1"],
     "reproduce": ["table1", "--quick"],
 }

@@ -96,7 +96,7 @@ def test_killed_then_interrupted_then_gone_on_with_it_is_the_same_study(referenc
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them at once
     code, text, error = finish(process)
     assert (code, text) == (130, "")
-    assert error.splitlines()[-1] == "sfao: interrupted; the state is saved, the same command goes on with the study"
+    assert error.splitlines()[-1] == "sfao: interrupted; the state is saved, run the same command again to resume"
     assert "Traceback" not in error
 
     code, text, error = tune_undisturbed("--out", out, "--quiet")
@@ -104,32 +104,59 @@ def test_killed_then_interrupted_then_gone_on_with_it_is_the_same_study(referenc
     assert results(out) == results(reference[0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--method", "si"], "`method` is ewc there and si here"),
-        (["--search", "options.strength=1:10"], "options.strength=10:1000000:log there and options.strength=1:10 here"),
-        (["--set", "epochs=2"], "`settings` is epochs=3 there and epochs=2 here"),
-    ],
-)
-def test_another_study_in_the_same_folder_is_refused_and_nothing_is_lost(reference, arguments, message):
+def test_another_study_in_the_same_folder_is_refused_and_so_is_a_link(reference, tmp_path):
     out, _, _ = reference
+    (tmp_path / "link").symlink_to(out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    done = sfao("tune", "split-mnist-5k", *STUDY, *arguments, "--out", out, "--quiet")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    for folder, more, message in [
+        (out, ["--set", "epochs=2"], "`epochs` is 3 there and 2 here"),
+        (tmp_path / "link", [], "link must not be a link"),
+    ]:
+        done = sfao("tune", "split-mnist-5k", *STUDY, *more, "--out", folder, "--quiet")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_grid_shows_a_row_for_each_combination_and_names_the_best(tmp_path):
+    small = [f"--set={setting}" for setting in ("fraction=0.1", "epochs=1", "tasks=2", "model.hidden=8")]
+    command = [
+        "tune",
+        "split-mnist-5k",
+        "--method",
+        "ewc",
+        *small,
+        "--grid",
+        "--seeds",
+        "2",
+        "--out",
+        tmp_path / "grid",
+    ]
+    done = sfao(*command, "--search", "options.strength=10,1e6", "--jobs", "1")
+    assert done.exit_code == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[3:5]]
+    assert [row[1] for row in rows] == ["10", "1e+06"]
+    assert sum(row[-1] == "best" for row in rows) == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("best: ")]
+    runs = [("--config", tmp_path / "grid" / "best.yaml"), line.removeprefix("best: ").split()]
+    for number, arguments in enumerate(runs):
+        ran = sfao("run", "split-mnist-5k", "--method", "ewc", *arguments, "--out", tmp_path / str(number))
+        assert ran.exit_code == 0, ran.stderr
+    first, second = (yaml.safe_load((tmp_path / name / "config.yaml").read_text()) for name in "01")
+    assert first == second
+    assert (first["evaluate"], first["validation"]) == ("test", 0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--trials", "0"], "`trials` must be a whole number of at least 1, got 0"),
-        (["--method", "sgd"], "`method` must have something to choose, got sgd: it has no options to choose"),
+        (["--grid"], "`--grid` needs lists of values, such as --search options.accept_above=a,b, got"),
+        (["--grid", "--search", "tasks=2,5"], "`tasks` must be the same in all trials"),
+        (["--method", "sgd"], "`--search` must name settings of sgd, such as lr=0.001:0.1:log, got none"),
         (["--method", "sfaoo"], "(did you mean 'sfao'?)"),
         (["--search", "options.acept_above=0:1"], "(did you mean 'accept_above'?)"),
-        (["--search", "options.accept_above=1:0"], "must go from a lower to a higher number, got 1:0"),
+        (["--search", "options.accept_above=1:0"], "must go from a lower to a higher number, got '1:0'"),
         (["--search", "options.accept_above=0:3"], "`accept_above` must be in [-1, 1], got 3"),
         (["--search", "options.accept_above"], "`--search` must be name=low:high"),
         (["--validation", "0"], "`validation` must be above 0, got 0"),

@@ -142,7 +142,7 @@ def parse_yaml(text: str) -> Any:
         value = loader.construct_document(root)
     except yaml.YAMLError as error:
         raise _explain(error) from None
-    except (ValueError, OverflowError) as error:  # a number with too many digits, a date that doesn't exist
+    except (ValueError, OverflowError, AttributeError) as error:  # too many digits, a date that doesn't exist
         raise InputError(f"must be YAML: {shorten(str(error), 200)}") from None
     _check_value(value, MAX_VALUES, finite=True)
     return value

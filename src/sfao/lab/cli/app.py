@@ -16,7 +16,6 @@ from sfao.lab.cli.list import list_all
 from sfao.lab.cli.report import report
 from sfao.lab.cli.reproduce import reproduce
 from sfao.lab.cli.run import run
-from sfao.lab.cli.sweep import sweep
 from sfao.lab.cli.terminal import LONGEST_ERROR, say
 from sfao.lab.cli.tune import tune
 from sfao.lab.console import escape_controls, shorten
@@ -67,7 +66,6 @@ def sfao(
 app.command()(demo)
 app.command()(run)
 app.command()(compare)
-app.command()(sweep)
 app.command()(tune)
 app.command()(report)
 app.command()(reproduce)

@@ -1,4 +1,4 @@
-"""sfao tune: a search for the best settings of one method, trial after trial, on validation data."""
+"""sfao tune: the best settings of one method on validation data, by a search or a grid."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,17 +15,16 @@ from sfao.lab.console import LONGEST_VALUE, join_lines, shorten
 from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
-    from sfao.lab.methods.search_range import SearchSpace
     from sfao.lab.run.pool import Watch
-    from sfao.lab.tune.candidate import Candidate
-    from sfao.lab.tune.search import Search
+    from sfao.lab.tune import Search, Trial
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting that is fixed, such as epochs=1. Repeatable.")]
 Searches = Annotated[
     list[str] | None,
     typer.Option(
         "--search",
-        help="A setting to choose: options.accept_above=0:1, lr=1e-4:1e-1:log, options.target=loss,logit. Repeatable.",
+        help="A setting to choose, with a range or a list of values: options.accept_above=0:1, lr=1e-4:1e-1:log, "
+        "options.target=loss,logit. Repeatable.",
         show_default="the method's own",
     ),
 ]
@@ -34,7 +33,9 @@ Searches = Annotated[
 def tune(
     benchmark: Annotated[str, typer.Argument(help="Which benchmark; see `sfao list`.")],
     method: Annotated[str, typer.Option(help="Which method; see `sfao list`.")] = "sfao",
-    trials: Annotated[int, typer.Option(help="How many settings to try, those tried before included.")] = 20,
+    trials: Annotated[
+        int, typer.Option(help="How many settings to try, including those tried before; a grid tries all.", min=1)
+    ] = 20,
     seeds: Annotated[str, typer.Option(help="Seeds of each trial: how many (3 is 0 to 2), or which (3,7).")] = "3",
     seed: Annotated[int, typer.Option(help="Of the search.", min=0)] = 0,
     out: Annotated[
@@ -44,6 +45,9 @@ def tune(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings that are fixed.")] = None,
     settings: Sets = None,
     searches: Searches = None,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Try every combination of the values that --search lists.")
+    ] = False,
     validation: Annotated[
         float | None,
         typer.Option(help="The share of the training images to rank on.", show_default="0.1; mnist-5k 0.2"),
@@ -64,46 +68,41 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="Print the study as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
 ) -> None:
-    """Search for the best settings, by their accuracy on images held out of training, never on test images.
+    """Choose settings by their accuracy on images held out of training, never on test images.
 
-    Interrupted or killed, the same command goes on where the study was; with more --trials, a study that has ended
-    goes on. With one worker, the same command always tries the same settings.
+    Run the same command again to resume an interrupted study. With one job at a time, the same command always tries
+    the same settings.
     """
     with spoken_errors(debug):
-        from sfao.checks import check_count, check_seed
         from sfao.lab.run.config import parse_setting
-        from sfao.lab.run.errors import ConfigError, Interrupted, reraise_as
+        from sfao.lab.run.errors import Interrupted
         from sfao.lab.run.plan import parse_seeds
-        from sfao.lab.tune.search import make_search
-        from sfao.lab.tune.space import choose_space, parse_search
-        from sfao.lab.tune.tune import tune
+        from sfao.lab.tune import make_search, parse_search, tune, write_results
 
         run = choose_launcher(launcher, address, cpus, gpus)
-        with reraise_as(ConfigError):
-            check_count("trials", trials)
-            check_seed(seed)
         search = make_search(
             benchmark,
             method,
             parse_seeds(seeds),
             dict(parse_setting(text) for text in settings or []),
+            dict(parse_search(text) for text in searches or []),
             share=validation,
             preset=preset,
             file=config,
         )
-        space = choose_space(search, dict(parse_search(text) for text in searches or []))
+        count = len(search.grid) if grid else trials
         out = out or Path("runs/tune") / name_folder(f"{benchmark}-{method}")
         shown = not (quiet or as_json)
         if shown:
-            say(describe_search(search, space, trials))
+            say(describe_search(search, count))
         tracebacks: list[str] = []
         try:
-            with stop_signals() as stopping, progress(trials, len(search.seeds), shown) as (watch, ended):
-                candidates = tune(
+            with stop_signals() as stopping, progress(count, len(search.seeds), shown) as (watch, ended):
+                found = tune(
                     search,
-                    space,
                     out,
-                    trials=trials,
+                    trials=count,
+                    is_grid=grid,
                     seed=seed,
                     data_root=data_root,
                     workers=jobs,
@@ -114,20 +113,20 @@ def tune(
                     stopping=stopping,
                 )
         except Interrupted as error:
-            raise fail(error.describe("the same command goes on with the study"), INTERRUPTED) from None
+            raise fail(error.describe("run the same command again to resume"), INTERRUPTED) from None
         if debug:
             say("\n".join(tracebacks))
-        summary = write_study(search, space, candidates, out)
+        summary = write_results(search, found, out)
         if as_json:
             say_json(summary)
         elif not quiet:
-            print_study(search, candidates, summary, out)
+            print_study(search, found, summary, out)
         if summary["best"] is None:
-            raise fail(f"none of {len(candidates)} trials ended well; trial 0: {candidates[0].error}", FAILED)
+            raise fail(f"none of {len(found)} trials ended well; trial 0: {found[0].error}", FAILED)
 
 
-def describe_search(search: "Search", space: "SearchSpace", trials: int) -> str:
-    where = ", ".join(shorten(join_lines(f"{name}={each}"), LONGEST_VALUE) for name, each in space.items())
+def describe_search(search: "Search", trials: int) -> str:
+    where = ", ".join(shorten(join_lines(f"{name}={each}"), LONGEST_VALUE) for name, each in search.space.items())
     seeds = f"{len(search.seeds)} seed{'s' * (len(search.seeds) != 1)}"
     return (
         f"choosing {where} of {search.method} on {search.benchmark}: {trials} trials of {seeds}, "
@@ -136,25 +135,25 @@ def describe_search(search: "Search", space: "SearchSpace", trials: int) -> str:
 
 
 @contextmanager
-def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Callable[[Candidate], None]]]":
+def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Callable[[Trial], None]]]":
     """Show a bar over all trials, with the best so far; where there is no terminal, a line for each trial that ends."""
     from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
     from sfao.lab.console import text_column
     from sfao.lab.run.progress import Update
-    from sfao.lab.tune.candidate import choose_best
+    from sfao.lab.tune import find_best
 
     screen = error_console()
     texts = [text_column(form) for form in ("{task.description}", "{task.fields[best]}")]
     columns = [texts[0], BarColumn(), TimeElapsedColumn(), texts[1]]
-    known: list[Candidate] = []
+    known: list[Trial] = []
     #: {folder of a run under way: the share of it that is done}
     shares: dict[Path, float] = {}
     with Progress(*columns, console=screen, transient=True, disable=not (shown and screen.is_terminal)) as bar:
         item = bar.add_task("starting", total=trials, best="")
 
         def draw() -> None:
-            best = choose_best(known)
+            best = find_best(known)
             bar.update(
                 item,
                 description=f"trial {len(known)}/{trials}",
@@ -167,47 +166,26 @@ def progress(trials: int, seeds: int, shown: bool) -> "Iterator[tuple[Watch, Cal
                 shares[job.folder] = event.step / event.steps
                 draw()
 
-        def ended(candidate: "Candidate") -> None:
-            known.append(candidate)
-            for folder in [folder for folder in shares if folder.name.startswith(f"trial-{candidate.number}-")]:
+        def ended(trial: "Trial") -> None:
+            known.append(trial)
+            for folder in [folder for folder in shares if folder.name.startswith(f"trial-{trial.number}-")]:
                 del shares[folder]
             draw()
             if shown and not screen.is_terminal:
-                said = f"accuracy {candidate.score:.3f}" if candidate.score is not None else candidate.error
-                say(f"trial {candidate.number}: {said}")
+                said = f"accuracy {trial.score:.3f}" if trial.score is not None else trial.error
+                say(f"trial {trial.number}: {said}")
 
         yield watch, ended
 
 
-def write_study(search: "Search", space: "SearchSpace", candidates: "list[Candidate]", out: Path) -> dict[str, Any]:
-    """Write trials.json, trials.md and best.yaml, each whole or not at all, and return the content of the first."""
-    from sfao.lab.report.tables import render_markdown
-    from sfao.lab.run.files import write_json, write_text
-    from sfao.lab.tune.candidate_table import make_table
-    from sfao.lab.tune.results import describe_best, write_best
+def print_study(search: "Search", trials: "list[Trial]", summary: dict[str, Any], out: Path) -> None:
+    from sfao.lab.report.tables import print_notes, render_terminal
+    from sfao.lab.tune import BEST, TABLE, TRIALS, make_table
 
-    summary = {
-        "benchmark": search.benchmark,
-        "method": search.method,
-        "seeds": list(search.seeds),
-        "search": {name: str(where) for name, where in space.items()},
-        "trials": [candidate.as_json() for candidate in candidates],
-        **describe_best(search, candidates),
-    }
-    write_best(search, candidates, out)
-    write_json(out / "trials.json", summary)
-    write_text(out / "trials.md", render_markdown(make_table(candidates, search, "trial")) + "\n")
-    return summary
-
-
-def print_study(search: "Search", candidates: "list[Candidate]", summary: dict[str, Any], out: Path) -> None:
-    from sfao.lab.tune.results import BEST, print_candidates
-
-    screen = console()
-    print_candidates(candidates, search, screen, "trial")
-    written = [out / "trials.json", out / "trials.md"]
+    screen, made = console(), make_table(trials, search)
+    screen.print(render_terminal(made))
+    print_notes(made.notes, screen, lambda note: "yellow" if note.startswith("warning") else "dim")
     if summary["best"] is not None:
         screen.print(f"best: {summary['set']}", soft_wrap=True)
-        written.append(out / BEST)
-    for path in written:
-        screen.print(str(path), soft_wrap=True)
+    for name in (TRIALS, TABLE, *([BEST] if summary["best"] else [])):
+        screen.print(str(out / name), soft_wrap=True)
