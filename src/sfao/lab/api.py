@@ -14,7 +14,7 @@ from torch import nn
 from sfao.checks import check_choice, check_count
 from sfao.lab.console import PlainConsole
 from sfao.lab.methods import METHODS, Method, Training
-from sfao.lab.methods.descent import MOMENTUM_FORMS
+from sfao.lab.methods.optimizers import MOMENTUM_FORMS
 from sfao.lab.models import MODELS
 from sfao.lab.names import Names
 from sfao.lab.report.comparison import Comparison, compare_records
@@ -148,6 +148,7 @@ def make_method(
     model: nn.Module,
     *,
     lr: float,
+    optimizer: str = "sgd",
     momentum: float = 0.0,
     momentum_form: str = MOMENTUM_FORMS[0],
     weight_decay: float = 0.0,
@@ -162,7 +163,7 @@ def make_method(
     kind = (
         METHODS.load("method", method) if isinstance(method, str) else METHODS.adapt("method", _label(method), method)
     )
-    training = Training(lr, momentum, momentum_form, weight_decay, batch_size, seed)
+    training = Training(lr, momentum, momentum_form, weight_decay, batch_size, seed, optimizer)
     try:
         return kind(model, training, kind.Options(**options))
     except ValidationError as error:

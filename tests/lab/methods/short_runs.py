@@ -8,8 +8,7 @@ import torch
 from sfao.lab.data.dataset import Dataset
 from sfao.lab.methods import METHODS, Training
 from sfao.lab.methods.fisher import exact_fisher
-from sfao.lab.methods.method import Method
-from sfao.lab.methods.task_view import TaskView
+from sfao.lab.methods.method import Method, TaskView
 from sfao.lab.models import build_model
 from sfao.lab.streams.split import split
 from sfao.lab.streams.stream import Stream

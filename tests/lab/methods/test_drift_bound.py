@@ -59,8 +59,8 @@ def test_it_resumes_where_it_rests_and_saving_there_changes_nothing(scenario):
     for event in events(tasks):
         for method in (whole, saved, resumed):
             event(method)
-        assert whole.is_at_rest is saved.is_at_rest is resumed.is_at_rest
-        if whole.is_at_rest:
+        assert whole.can_checkpoint is saved.can_checkpoint is resumed.can_checkpoint
+        if whole.can_checkpoint:
             rests += 1
             save(saved)
             resumed = resume(resumed, make("drift-bound", tasks, TIGHT, seed=1, momentum=0.5))
@@ -74,9 +74,9 @@ def test_it_resumes_where_it_rests_and_saving_there_changes_nothing(scenario):
 def test_telemetry_by_layer():
     tasks = stream()
     method = make("drift-bound", tasks, TIGHT)
-    assert method.looks == {}
+    assert method.layer_telemetry == {}
     learn(method, tasks)
-    looks = method.looks
+    looks = method.layer_telemetry
     assert set(looks) == {"hidden1", "classifier"}
     for look in looks.values():
         assert set(look) == {"drift", "allowed", "acted", "clipped"}

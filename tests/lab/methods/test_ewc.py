@@ -4,7 +4,7 @@ from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
 from sfao.lab.methods.fisher import exact_fisher
-from sfao.lab.methods.task_view import TaskView
+from sfao.lab.methods.method import TaskView
 from tests.lab.methods.short_runs import (
     assert_resumes_anywhere,
     events,

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from sfao.lab.methods.fisher import batch_fisher, exact_fisher
-from sfao.lab.methods.task_view import TaskView
+from sfao.lab.methods.method import TaskView
 from sfao.lab.models import build_model, wide_resnet
 
 

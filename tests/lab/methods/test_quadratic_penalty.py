@@ -2,7 +2,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from sfao.lab.methods.descent import Descent
+from sfao.lab.methods.optimizers import Descent
 from sfao.lab.methods.quadratic_penalty import QuadraticPenalty, largest_stable_curvature, steady_step
 from tests.lab.methods.short_runs import make_training
 

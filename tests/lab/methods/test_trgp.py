@@ -127,7 +127,7 @@ def test_what_a_past_task_is_answered_does_not_change(model):
 
     def answer(number: int, asked: int) -> Tensor:
         (x, _), *_ = tasks.tasks[asked].train.batches(40)
-        with run.lend_model(number), torch.no_grad():
+        with run.model_for_task(number), torch.no_grad():
             return run.model(x)[:, tasks.tasks[asked].outputs]
 
     play(run, events(tasks)[:THIRD])
@@ -143,14 +143,14 @@ def test_the_model_is_lent_and_comes_back_as_it_was():
     run = method("trgp", tasks, OPTIONS)
     play(run, events(tasks))
     before = weights(run.model)
-    with run.lend_model(2) as model:
+    with run.model_for_task(2) as model:
         assert not torch.equal(weights(model), before)
     assert torch.equal(weights(run.model), before)
-    with pytest.raises(KeyError), run.lend_model(2):
+    with pytest.raises(KeyError), run.model_for_task(2):
         raise KeyError
     assert torch.equal(weights(run.model), before)
     for number in (0, 7):  # the first task has no scales, and one that has not begun has none yet
-        with run.lend_model(number) as model:
+        with run.model_for_task(number) as model:
             assert torch.equal(weights(model), before)
     scales = sum(scale.nbytes for each in run.scales for layer in each.values() for scale in layer.values())
     assert run.memory_bytes > scales > 0

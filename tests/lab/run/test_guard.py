@@ -22,7 +22,7 @@ MEASURED = {"guard.kind": "measured", "guard.rise": 0.05, "guard.every": 15}
 PREDICTED = {"guard.kind": "predicted", "guard.rise": 1.2, "guard.every": 5}
 #: A gate that lets some of everything through.
 LENIENT = {"options.accept_above": 0.1, "options.discard_below": -1.0}
-GUARDED = [name for name, method in METHODS.items() if not method.revisits]
+GUARDED = [name for name, method in METHODS.items() if not method.trains_on_all_tasks]
 
 
 def config(method="sgd", **settings):
@@ -93,7 +93,7 @@ def test_going_back_restores_every_bit_of_the_method(tmp_path, monkeypatch, meth
     free = execute(config(method, **settings), tmp_path / "free")
     accuracies = iter(range(9, 0, -1))  # a sharp rise at every look
     monkeypatch.setattr(MeasuredForgetting, "_measure", lambda self, tasks: [next(accuracies) / 9] * tasks)
-    monkeypatch.setattr(Method, "tighten", lambda self: "nothing")
+    monkeypatch.setattr(Method, "halve_lr", lambda self: "nothing")
     guarded = execute(config(method, **settings, **{**MEASURED, "guard.rollbacks": 2}), tmp_path / "guarded")
     assert [rollback["from"] - rollback["to"] for rollback in guarded.rollbacks] == [15, 15]
     for name in ("weights_sha256", "accuracy_matrix", "decisions", "memory_bytes", "steps"):

@@ -37,7 +37,11 @@ def collect_lists() -> dict[str, dict[str, Any]]:
             for name, b in find_all(BENCHMARKS).items()
         },
         "methods": {
-            name: {"about": read_summary(method), "options": method.Options().model_dump(mode="json")}
+            name: {
+                "about": read_summary(method),
+                "optimizers": list(method.optimizers),
+                "options": method.Options().model_dump(mode="json"),
+            }
             for name, method in find_all(METHODS).items()
         },
         "models": {name: {"sizes": read_sizes(build)} for name, build in find_all(MODELS).items()},
@@ -72,9 +76,9 @@ def print_lists(known: dict[str, dict[str, Any]]) -> None:
         settings = dict(entry["settings"])
         chosen = f"{_describe_model(settings.pop('model'))} {_join_pairs(settings)}"
         benchmarks.add_row(name, entry["data"], entry["kind"], str(entry["tasks"] or "all"), chosen)
-    methods = table("method", "what it is", "options")
+    methods = table("method", "what it is", "optimizers", "options")
     for name, entry in known["methods"].items():
-        methods.add_row(name, entry["about"], _join_pairs(entry["options"]))
+        methods.add_row(name, entry["about"], " ".join(entry["optimizers"]), _join_pairs(entry["options"]))
     models = table("model", "sizes")
     for name, entry in known["models"].items():
         models.add_row(name, _join_pairs(entry["sizes"]))

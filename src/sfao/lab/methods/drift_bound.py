@@ -1,4 +1,11 @@
-"""DriftBound: after each step, every layer's outputs on past inputs stay within a tolerance of what they were."""
+"""DriftBound: every layer's outputs on past inputs stay within a tolerance of what they were.
+
+With W* a layer's weights at the end of the last of t tasks, and x its inputs in them, its weights W are kept in
+
+    E |(W - W*) x|^2 <= tolerance^2 / t  E |W* x|^2
+
+whatever the optimizer: see :class:`sfao.DriftBound`.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -6,12 +13,12 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sfao.decision import NonFiniteGradient
-from sfao.drift_bound import DriftBound
+from sfao.drift_bound import DEFAULTS, DriftBound
 from sfao.lab.methods.method import Method, MethodOptions, Training
 from sfao.lab.methods.search_range import Range, SearchSpace
 from sfao.lab.streams.stream import Task
@@ -25,20 +32,24 @@ UNBOUNDED = "these parameters can't be bounded"
 class DriftBoundOptions(MethodOptions):
     """The options of :class:`sfao.DriftBound`, with the same defaults."""
 
-    #: The allowed drift of a layer's outputs, relative to their size.
-    tolerance: float = Field(0.1, gt=0, le=1)
-    #: Steps between projections.
-    every: PositiveInt = 8
-    #: The share of the trace of the input moments that is stored as axes.
-    energy: float = Field(0.97, gt=0, le=1)
-    #: Examples of a finished task that are run.
-    examples: PositiveInt = 600
-    #: The largest norm of a unit's gradient, relative to its weights, in models with BatchNorm; null: no clipping.
-    clip: float | None = Field(0.3, gt=0)
+    tolerance: float = Field(
+        DEFAULTS["tolerance"], gt=0, le=1, description="Allowed drift of a layer's outputs, relative to their size."
+    )
+    every: int = Field(DEFAULTS["every"], ge=1, description="Steps between projections.")
+    energy: float = Field(
+        DEFAULTS["energy"], gt=0, le=1, description="Share of the trace of the input moments that is stored as axes."
+    )
+    examples: int = Field(DEFAULTS["examples"], ge=1, description="Examples of a finished task that are run.")
+    clip: float | None = Field(
+        DEFAULTS["clip"],
+        gt=0,
+        description="Largest norm of a unit's gradient, relative to its weights, in models with BatchNorm; "
+        "null: no clipping.",
+    )
 
 
 class DriftBoundMethod(Method):
-    """Descent as of all methods, with the library's bound attached to it."""
+    """The library's bound, attached behind any optimizer."""
 
     name = "drift-bound"
     Options = DriftBoundOptions
@@ -56,8 +67,8 @@ class DriftBoundMethod(Method):
             return super().step(inputs, targets, outputs)
 
     @contextmanager
-    def lend_model(self, number: int) -> Iterator[nn.Module]:
-        with self._raise_divergence():  # the bound acts, and checks the weights, before they are evaluated
+    def model_for_task(self, number: int) -> Iterator[nn.Module]:
+        with self._raise_divergence():  # the bound projects and checks the weights before they are evaluated
             yield self.model
 
     @contextmanager
@@ -84,7 +95,7 @@ class DriftBoundMethod(Method):
         super().end_task(number, task, generator)
 
     @property
-    def is_at_rest(self) -> bool:
+    def can_checkpoint(self) -> bool:
         """True if no step has been taken since the last projection: saving projects, which would change the run."""
         return not self.bound._is_dirty
 
@@ -93,7 +104,7 @@ class DriftBoundMethod(Method):
         return self.bound.memory_bytes
 
     @property
-    def looks(self) -> dict[str, dict[str, float]]:
+    def layer_telemetry(self) -> dict[str, dict[str, float]]:
         found: dict[str, dict[str, float]] = {}
         for key, value in self.bound.telemetry().items():
             if key.startswith("layers/"):

@@ -7,9 +7,9 @@ import torch
 from pydantic import Field
 
 from sfao.lab.methods.fisher import batch_fisher, exact_fisher
+from sfao.lab.methods.method import TaskView
 from sfao.lab.methods.quadratic_penalty import PenalisedMethod, PenaltyOptions
 from sfao.lab.methods.search_range import Range, SearchSpace
-from sfao.lab.methods.task_view import TaskView
 from sfao.lab.streams.labelled_images import Batch
 from sfao.lab.streams.stream import Task
 

@@ -1,53 +1,72 @@
-"""The common part of the methods on SFAO's gate: they report its memory and its decisions."""
+"""The common part of the methods with the paper's gate: its place before the optimizer, its memory and decisions."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from sfao.lab.methods.method import Method
+from sfao.gate import Gate
+from sfao.lab.methods.method import Method, MethodOptions, Training
 from sfao.optimizer import SFAO
 
 
-@contextmanager
-def leave_warnings_to_concerns() -> Iterator[None]:
-    """Silence a warning of `consolidate` that a method reports as a concern, in its record."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the directions of these layers", RuntimeWarning)
-        yield
-
-
 class GatedMethod(Method):
-    optimizer: SFAO
+    """SFAO, which is SGD behind the gate; or the gate, attached to another optimizer."""
+
     is_gated: ClassVar[bool] = True
+    gate: Gate
+
+    def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
+        super().__init__(model, training, options)
+        if isinstance(self.optimizer, SFAO):
+            self.gate = self.optimizer.gate
+        else:
+            self.gate = Gate(model, seed=training.seed, **self.gate_options()).attach(self.optimizer)
+
+    def make_optimizer(self, parameters: Iterable[Tensor] | None = None, **changes: Any) -> Optimizer:
+        if not self.training.is_descent:
+            return super().make_optimizer(parameters, **changes)
+        descent = {name: getattr(self.training, name) for name in ("lr", "momentum", "momentum_form", "weight_decay")}
+        return SFAO(self.model, **descent, seed=self.training.seed, **self.gate_options())
+
+    def gate_options(self) -> dict[str, Any]:
+        """Return the options of :class:`sfao.Gate`."""
+        raise NotImplementedError
+
+    def consolidate(self, *args: Any, **kwargs: Any) -> None:
+        """Store directions of a finished task; layers that they span are `concerns` instead of a warning."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the directions of these layers", RuntimeWarning)
+            self.gate.consolidate(*args, **kwargs)
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the stored directions, without room for more, which a resumed run has not."""
-        memories = [layer.memory for layer in self.optimizer.gate.layers]
+        """Bytes of the stored directions, without the room that is allocated for more."""
+        memories = [layer.memory for layer in self.gate.layers]
         return sum(tensor.nbytes for memory in memories for part in memory.parts for tensor in part.held)
 
     @property
     def directions(self) -> int:
-        return max(len(layer.memory) for layer in self.optimizer.gate.layers)
+        return max(len(layer.memory) for layer in self.gate.layers)
 
     @property
     def decisions(self) -> dict[str, dict[str, int]]:
-        return self.optimizer.gate.counts
+        return self.gate.counts
 
     @property
-    def looks(self) -> dict[str, dict[str, float]]:
-        looks = {"cosine": self.optimizer.last_cosines, "kept": self.optimizer.kept()}
+    def layer_telemetry(self) -> dict[str, dict[str, float]]:
+        found = {"cosine": self.gate.last_cosines, "kept": self.gate.kept()}
         return {
-            layer: {name: values[layer] for name, values in looks.items() if layer in values} for layer in looks["kept"]
+            layer: {name: values[layer] for name, values in found.items() if layer in values} for layer in found["kept"]
         }
 
     def measure_risk(self) -> tuple[float, float]:
         lengths = [parameter.grad.norm() for parameter in self.model.parameters() if parameter.grad is not None]
-        return self.optimizer.risk(), float(torch.stack(lengths).norm())
+        return self.gate.risk(), float(torch.stack(lengths).norm())
 
-    def find_spanned(self) -> list[str]:
-        """Return the names of layers whose directions span all of them."""
-        return [layer.name for layer in self.optimizer.gate.layers if layer.memory.spans_everything()]
+    def spanned_layers(self) -> Iterable[str]:
+        """Yield the names of layers whose directions span all of their parameters: no gradient gets through."""
+        return (layer.name for layer in self.gate.layers if layer.memory.spans_everything())

@@ -13,7 +13,7 @@ class Joint(Method):
     """Trains on every task so far at each new task; it stores all data, so it is a bound and no competitor."""
 
     name = "joint"
-    revisits = True
+    trains_on_all_tasks = True
     stores_data = True
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:

@@ -1,6 +1,6 @@
-"""The interface of the laboratory's methods: ways to learn a stream of tasks, one batch at a time."""
+"""The interface of the methods: ways to learn a sequence of tasks, one batch at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from sfao.lab.methods.descent import Descent
+from sfao.lab.methods.optimizers import OPTIMIZERS, check_momentum, complete_momentum, make_optimizer
 from sfao.lab.methods.search_range import SearchSpace
 from sfao.lab.streams.labelled_images import Batch
 from sfao.lab.streams.stream import Task
 
 
 class MethodOptions(BaseModel):
-    """The options of a method: names, defaults and rules, checked when a run is configured."""
+    """The options of a method: names, defaults, rules and meanings, checked when a run is configured."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -33,10 +33,33 @@ class Training:
     weight_decay: float
     batch_size: int
     seed: int
+    optimizer: str = OPTIMIZERS[0]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "momentum", complete_momentum(self.optimizer, self.momentum))
+        check_momentum(self.optimizer, self.momentum, self.momentum_form)
+
+    @property
+    def is_descent(self) -> bool:
+        """True if the optimizer is SGD, with or without momentum."""
+        return self.optimizer in ("sgd", "momentum")
+
+
+class TaskView(nn.Module):
+    """The outputs of a model for one task; a module, so that eval mode reaches the model."""
+
+    def __init__(self, model: nn.Module, outputs: slice) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs = outputs
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.model(inputs)
+        return logits[:, self.outputs]
 
 
 class Method:
-    """Plain gradient descent; methods override what they do differently.
+    """Plain training; methods override what they do differently.
 
     A method with options of its own names their class twice: as `Options`, and as the type of `options`.
 
@@ -47,31 +70,40 @@ class Method:
 
     name: ClassVar[str]
     Options: ClassVar[type[MethodOptions]] = MethodOptions
+    #: The optimizers that the method can be used with.
+    optimizers: ClassVar[tuple[str, ...]] = OPTIMIZERS
     #: The options that `sfao tune` chooses where no `--search` is given; empty for a method without any to choose.
     search_space: ClassVar[SearchSpace] = {}
     #: True if every task is trained together with all tasks before it.
-    revisits: ClassVar[bool] = False
-    #: True if examples of past tasks are kept, which the purpose of SFAO is to do without.
+    trains_on_all_tasks: ClassVar[bool] = False
+    #: True if examples of past tasks are stored.
     stores_data: ClassVar[bool] = False
-    #: True if a gate changes its updates, which `looks` and `measure_risk` then tell of.
+    #: True if a gate changes its updates, which `layer_telemetry` and `measure_risk` describe.
     is_gated: ClassVar[bool] = False
-    #: True if it answers each task with weights of its own, and must be told the task: for scenario `task` alone.
+    #: True if it evaluates each task with weights of its own, and must be told the task: for scenario `task` only.
     needs_task: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
+        self.check_training(training, options)
         self.model = model
         self.training = training
         self.options = options
         self.optimizer = self.make_optimizer()
 
-    def make_optimizer(self) -> Optimizer:
-        return Descent(self.model.parameters(), **self.descent())
+    @classmethod
+    def check_training(cls, training: Training, options: Any) -> None:
+        """Raise a ValueError if the method, with these options, can't be trained like this."""
+        if training.optimizer not in cls.optimizers:
+            known = ", ".join(cls.optimizers)
+            raise ValueError(f"`optimizer` must be one of {known} with {cls.name}, got {training.optimizer!r}")
 
-    def descent(self) -> dict[str, Any]:
-        """Return the arguments of the optimizer that all methods share."""
-        return {name: getattr(self.training, name) for name in ("lr", "momentum", "momentum_form", "weight_decay")}
+    def make_optimizer(self, parameters: Iterable[Tensor] | None = None, **changes: Any) -> Optimizer:
+        """Return the configured optimizer, of all parameters by default, with some settings changed."""
+        names = ("optimizer", "lr", "momentum", "momentum_form", "weight_decay")
+        settings = {name: getattr(self.training, name) for name in names}
+        return make_optimizer(self.model.parameters() if parameters is None else parameters, **{**settings, **changes})
 
-    # -- What the loop calls -----------------------------------------------------------------------------
+    # -- Called by the loop ------------------------------------------------------------------------------
 
     def begin_task(self, number: int, task: Task) -> None:
         """Prepare for task `number`, counted from 0."""
@@ -81,42 +113,46 @@ class Method:
         self.optimizer.zero_grad()
         loss = self.loss(inputs, targets, outputs)
         loss.backward()
+        self.change_gradients(outputs)
         self.optimizer.step()
         return loss.detach()
 
+    def loss(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
+        """Return the loss to descend on."""
+        return cross_entropy(self.model(inputs)[:, outputs], targets)
+
+    def change_gradients(self, outputs: slice) -> None:
+        """Change `.grad` before the optimizer's step, as methods that project gradients do."""
+
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
-        """Store what later tasks need of task `number`, which has just been learnt."""
-        for state in self.optimizer.state.values():
-            state.pop("momentum_buffer", None)  # momentum starts again
+        """Store what later tasks need of task `number`, which has just been learned. The optimizer starts anew."""
+        self.optimizer.state.clear()
 
     @contextmanager
-    def lend_model(self, number: int) -> Iterator[nn.Module]:
-        """Lend the model with the weights that answer task `number`; they differ where a method `needs_task`."""
+    def model_for_task(self, number: int) -> Iterator[nn.Module]:
+        """Give the model the weights that task `number` is evaluated with; they differ where a method `needs_task`."""
         yield self.model
 
     @property
-    def is_at_rest(self) -> bool:
+    def can_checkpoint(self) -> bool:
         """True if saving the state now would not change the run."""
         return True
 
-    def tighten(self) -> str:
-        """Learn more carefully until `relax`, after a rollback; return what has changed, in words."""
+    def halve_lr(self) -> str:
+        """Train more carefully until `reset_lr`, after a rollback; return the change in words."""
         old = self.optimizer.param_groups[0]["lr"]
-        self._set_rate(old / 2)
+        self.set_lr(old / 2)
         return f"lr {old:g} -> {old / 2:g}"
 
-    def relax(self) -> None:
-        """Learn as configured again: the task is over."""
-        self._set_rate(self.training.lr)
+    def reset_lr(self) -> None:
+        """Use the configured learning rate again: the task is over."""
+        self.set_lr(self.training.lr)
 
-    def _set_rate(self, rate: float) -> None:
+    def set_lr(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = lr
 
-    # -- What methods share --------------------------------------------------------------------------------
-
-    def loss(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
-        return cross_entropy(self.model(inputs)[:, outputs], targets)
+    # -- Shared by methods -------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:
@@ -126,11 +162,11 @@ class Method:
         """Yield the batches of one pass over the training part of a task."""
         return task.train.batches(batch_size or self.training.batch_size, generator, self.device)
 
-    # -- What a record contains ---------------------------------------------------------------------------------
+    # -- For the record ----------------------------------------------------------------------------------
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes kept for the sake of past tasks, beyond the model and its momentum."""
+        """Bytes kept for the sake of past tasks, beyond the model and its optimizer."""
         return 0
 
     @property
@@ -144,7 +180,7 @@ class Method:
         return {}
 
     @property
-    def looks(self) -> dict[str, dict[str, float]]:
+    def layer_telemetry(self) -> dict[str, dict[str, float]]:
         """{layer: {name: value}} of the last step: cosine and kept of a gate, drift and allowed of a bound."""
         return {}
 

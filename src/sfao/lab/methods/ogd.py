@@ -1,28 +1,29 @@
-"""Orthogonal gradient descent (Farajtabar et al. 2019): every step is projected off the directions of past tasks."""
+"""Orthogonal gradient descent (Farajtabar et al. 2019): every step is projected off the directions of past tasks.
+
+Their directions v are orthonormal, of gradients of past logits, and the step is g - sum over v of (v . g) v.
+"""
 
 import sys
 from collections.abc import Callable
 from itertools import islice
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.methods.gated_method import GatedMethod, leave_warnings_to_concerns
-from sfao.lab.methods.method import MethodOptions
+from sfao.lab.methods.gated_method import GatedMethod
+from sfao.lab.methods.method import MethodOptions, TaskView
 from sfao.lab.methods.search_range import Choice, Range, SearchSpace
-from sfao.lab.methods.task_view import TaskView
 from sfao.lab.streams.stream import Task
-from sfao.optimizer import SFAO
 
 
 def average_logit(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.mean()
 
 
-#: What a stored direction is the gradient of, None for the true logit, and whether of a batch or of a single example.
+#: {target: (the function to differentiate, None for the true logit; one gradient per batch or example)}
 TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor] | None, str]] = {
     "loss": (cross_entropy, "batch"),
     "logit": (None, "example"),
@@ -31,68 +32,72 @@ TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor] | None, str]] = {
 
 
 class OGDOptions(MethodOptions):
-    #: `loss` of a batch; `logit` of the true class of an example (OGD-GTL); `average` of its logits (OGD-AVE), which
-    #: protects little on a shared head: cross-entropy pushes logits apart and leaves their average where it was.
-    target: Literal["loss", "logit", "average"] = "logit"
-    #: How many are taken from each task; the paper takes 200. Null: one for every batch, or every example.
-    directions: PositiveInt | None = 200
-    #: How many are held in all; without it the memory grows with every task, as in the paper.
-    capacity: PositiveInt | None = None
-    eviction: Literal["balanced", "fifo", "reservoir"] = "balanced"
-    #: The paper projects the whole model as one vector.
-    granularity: Literal["global", "layer"] = "global"
-    storage: Literal["dense", "factored"] = "dense"
-    rank: PositiveInt = 1
+    # The average of logits protects little on a shared head: cross-entropy moves them apart and leaves the average.
+    target: Literal["loss", "logit", "average"] = Field(
+        "logit",
+        description="Gradients stored: of the `loss` of batches, of the true `logit` of examples (OGD-GTL), or of the "
+        "`average` of their logits (OGD-AVE).",
+    )
+    directions: int | None = Field(
+        200, ge=1, description="Directions stored per task, 200 in the paper; null: one per batch or example."
+    )
+    capacity: int | None = Field(None, ge=1, description="Directions stored in total; null: no limit, as in the paper.")
+    eviction: Literal["balanced", "fifo", "reservoir"] = Field(
+        "balanced", description="Which direction a new one replaces when `capacity` is reached."
+    )
+    granularity: Literal["global", "layer"] = Field(
+        "global", description="Project the whole model as one vector, as in the paper, or each layer."
+    )
+    storage: Literal["dense", "factored"] = Field(
+        "dense", description="`dense` directions, or `factored` into matrices of low rank."
+    )
+    rank: int = Field(1, ge=1, description="The rank of factored directions.")
 
 
 class OGD(GatedMethod):
-    """SFAO's gate with the thresholds at their ends: whatever the cosine, project. The first task meets no memory."""
+    """SFAO's gate with the thresholds at their ends: whatever the cosine, project. The first task has no memory."""
 
     name = "ogd"
     Options = OGDOptions
     options: OGDOptions
     search_space: ClassVar[SearchSpace] = {"target": Choice(("loss", "logit")), "directions": Range(50, 400, log=True)}
 
-    def make_optimizer(self) -> SFAO:
+    def gate_options(self) -> dict[str, Any]:
         options = self.options
-        return SFAO(
-            self.model,
-            **self.descent(),
-            seed=self.training.seed,
-            granularity=options.granularity,
-            accept_above=1.0,
-            discard_below=-1.0,
-            # All of the memory, always: the cosines are by-products of the projection, and nothing is drawn.
-            samples=sys.maxsize,
-            capacity=options.capacity or options.directions or 1,  # grows with what is stored
-            eviction=options.eviction,
-            storage=options.storage,
-            rank=options.rank,
-        )
+        return {
+            "granularity": options.granularity,
+            "accept_above": 1.0,
+            "discard_below": -1.0,
+            # All of the memory: the cosines are by-products of the projection, and nothing is drawn.
+            "samples": sys.maxsize,
+            "capacity": options.capacity or options.directions or 1,  # grows with what is stored
+            "eviction": options.eviction,
+            "storage": options.storage,
+            "rank": options.rank,
+        }
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         objective, per = TARGETS[self.options.target]
         batch_size = 1 if per == "example" else self.training.batch_size
-        there = -(-len(task.train) // batch_size)
-        count = min(self.options.directions or there, there)
+        available = -(-len(task.train) // batch_size)
+        count = min(self.options.directions or available, available)
         if self.options.capacity is None:
-            for group in self.optimizer.param_groups:
+            for group in self.gate.param_groups:
                 group["capacity"] = self.directions + count
-        with leave_warnings_to_concerns():
-            self.optimizer.consolidate(
-                islice(self.batches(task, generator, batch_size), count),
-                objective,
-                model=TaskView(self.model, task.outputs),
-                target="loss" if objective else "logit",
-                per="batch",
-            )
+        self.consolidate(
+            islice(self.batches(task, generator, batch_size), count),
+            objective,
+            model=TaskView(self.model, task.outputs),
+            target="loss" if objective else "logit",
+            per="batch",
+        )
+        super().end_task(number, task, generator)
 
     def concerns(self) -> list[str]:
-        found = []
-        if not any(counts["project"] for counts in self.decisions.values()):
-            found.append(f"{self.name}: no step was ever projected; every update equalled SGD's")
-        found += [
+        found = [
             f"{self.name}: the directions of layer {name!r} span all of it; nothing is left to learn"
-            for name in self.find_spanned()
+            for name in self.spanned_layers()
         ]
+        if not any(counts["project"] for counts in self.decisions.values()):
+            found.append(f"{self.name}: no step was ever projected")
         return found

@@ -113,6 +113,15 @@ class PenalisedMethod(Method):
         #: The largest curvature of the penalty that a task was trained under; None before there was one.
         self.curvature: float | None = None
 
+    @classmethod
+    def check_training(cls, training: Training, options: PenaltyOptions) -> None:
+        super().check_training(training, options)
+        if options.step == "proximal" and not training.is_descent:
+            raise ValueError(
+                f"`options.step` must be gradient with optimizer {training.optimizer}: a proximal step of {cls.name} "
+                "needs one step size for all parameters, got 'proximal'"
+            )
+
     def begin_task(self, number: int, task: Task) -> None:
         if self.penalty.weights:
             # No number is larger than infinity, but NaN would hide in a maximum.
@@ -147,6 +156,8 @@ class PenalisedMethod(Method):
             return []
         if self.curvature == 0:
             return [f"{self.name}: no parameter has any importance, so the penalty is zero, and every update sgd's"]
+        if not self.training.is_descent:
+            return []  # Adam's step is bounded, whatever the penalty
         stiffness = steady_step(self.training) * self.curvature
         if stiffness < torch.finfo(self.parameters[0].dtype).eps:
             return [

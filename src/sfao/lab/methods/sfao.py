@@ -1,37 +1,60 @@
-"""Selective forgetting-aware optimization, the paper's method: gradients are accepted, projected or discarded."""
+r"""Selective forgetting-aware optimization, the paper's method: gradients are accepted, projected or discarded.
+
+Per layer, with gradient g, stored directions B of past gradients, and s the largest cosine of g with some of them,
+
+    u = g                   if s > accept_above
+        g - P_span(B) g     if s > discard_below
+        0                   otherwise
+
+takes the place of the gradient in the step of the optimizer: see :class:`sfao.SFAO` and :class:`sfao.Gate`.
+"""
 
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, ClassVar, Self
 
 import torch
-from pydantic import create_model, model_validator
+from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from sfao.checks import check_choice, check_count
 from sfao.consolidation import UNITS
-from sfao.lab.methods.gated_method import GatedMethod, leave_warnings_to_concerns
-from sfao.lab.methods.method import MethodOptions, Training
+from sfao.lab.methods.gated_method import GatedMethod
+from sfao.lab.methods.method import MethodOptions, TaskView, Training
 from sfao.lab.methods.search_range import Choice, Range, SearchSpace
-from sfao.lab.methods.task_view import TaskView
 from sfao.lab.streams.labelled_images import Batch
 from sfao.lab.streams.stream import Task
-from sfao.optimizer import SFAO
 from sfao.options import GRANULARITIES, OPTIONS, complete_options
 
-#: The options of :class:`sfao.Gate`, with the same names and defaults.
-_FIELDS: dict[str, Any] = {name: (type(default), default) for name, default in OPTIONS.items()}
-GateFields = create_model("GateFields", __base__=MethodOptions, **_FIELDS)
+
+def gate_field(name: str, description: str) -> Any:
+    """Return a field with the default of an option of :class:`sfao.Gate`."""
+    return Field(OPTIONS[name], description=description)
 
 
-class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
+class SFAOOptions(MethodOptions):
     """The options of :class:`sfao.Gate` and of its `consolidate`, with the same defaults and the same rules."""
 
-    granularity: str = GRANULARITIES[0]
-    target: str = "loss"
-    per: str | None = None
-    limit: int | None = None
+    accept_above: float = gate_field("accept_above", "A gradient is accepted above this cosine; -1 always accepts.")
+    discard_below: float = gate_field("discard_below", "A gradient is discarded up to this cosine; -1 never discards.")
+    strict: bool = gate_field("strict", "Accept only if the smallest sampled cosine isn't negative either.")
+    samples: int = gate_field("samples", "Directions that a gradient is compared with at each step.")
+    cosine: str = gate_field("cosine", "`signed`, or `absolute` as in the paper's released code.")
+    projection: str = gate_field("projection", "Off the `span`, onto the `cone`, or `sequential` (the released code).")
+    capacity: int = gate_field("capacity", "Directions stored per layer.")
+    admit_below: float = gate_field("admit_below", "Store a direction if its largest cosine with others is below this.")
+    min_norm: float = gate_field("min_norm", "Gradients shorter than this are never stored.")
+    eviction: str = gate_field("eviction", "What a full memory replaces: `balanced`, `fifo` or `reservoir`.")
+    storage: str = gate_field("storage", "`dense` directions, or `factored` into matrices of low rank.")
+    rank: int = gate_field("rank", "The rank of factored directions.")
+    memory_dtype: str = gate_field("memory_dtype", "`float32` or `bfloat16`.")
+    granularity: str = Field(GRANULARITIES[0], description="One gate per `layer`, or a `global` one for the model.")
+    target: str = Field("loss", description="Store gradients of the `loss`, or of the true class's `logit`.")
+    per: str | None = Field(
+        None, description="One gradient for each `batch` or `example`; null: batches for losses, examples for logits."
+    )
+    limit: int | None = Field(None, description="Gradients stored per task at most; null: as many as fit.")
 
     @model_validator(mode="before")
     @classmethod
@@ -49,13 +72,9 @@ class SFAOOptions(GateFields):  # type: ignore[misc, valid-type]
             check_count("limit", self.limit)
         return self
 
-    def of_gate(self) -> dict[str, Any]:
-        """Return the options of the gate's layers."""
-        return {name: getattr(self, name) for name in OPTIONS}
-
 
 class SFAOMethod(GatedMethod):
-    """The library's optimizer, with directions stored from the training part of every task."""
+    """The library's gate, with directions stored from the training part of every task."""
 
     name = "sfao"
     Options = SFAOOptions
@@ -67,26 +86,20 @@ class SFAOMethod(GatedMethod):
         #: Decisions up to the end of the first task, while there was nothing to compare with.
         self.first_decisions: dict[str, dict[str, int]] = {}
 
-    def make_optimizer(self) -> SFAO:
-        return SFAO(
-            self.model,
-            **self.descent(),
-            seed=self.training.seed,
-            granularity=self.options.granularity,
-            **self.options.of_gate(),
-        )
+    def gate_options(self) -> dict[str, Any]:
+        return {name: getattr(self.options, name) for name in ("granularity", *OPTIONS)}
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
-        with leave_warnings_to_concerns():
-            self.optimizer.consolidate(
-                self._choose_batches(task, generator),
-                cross_entropy,
-                model=TaskView(self.model, task.outputs),
-                target=self.options.target,
-                per=self.options.per,
-                limit=self.options.limit,
-            )
+        self.consolidate(
+            self._choose_batches(task, generator),
+            cross_entropy,
+            model=TaskView(self.model, task.outputs),
+            target=self.options.target,
+            per=self.options.per,
+            limit=self.options.limit,
+        )
         self.first_decisions = self.first_decisions or self.decisions
+        super().end_task(number, task, generator)
 
     def _choose_batches(self, task: Task, generator: torch.Generator) -> Iterable[Batch]:
         """Return the batches to consolidate: a pass over the task, of which no more is built than is used.
@@ -101,26 +114,29 @@ class SFAOMethod(GatedMethod):
         return [*self._concerns_about_decisions(), *self._concerns_about_memory()]
 
     def _concerns_about_decisions(self) -> list[str]:
-        later = {layer: _difference(self.decisions[layer], first) for layer, first in self.first_decisions.items()}
-        gated = {layer: counts for layer, counts in later.items() if _count_decisions(counts)}
-        if gated and all(counts["accept"] == _count_decisions(counts) for counts in gated.values()):
+        later = {
+            layer: {name: count - first[name] for name, count in self.decisions[layer].items() if name != "zero"}
+            for layer, first in self.first_decisions.items()
+        }
+        gated = {layer: counts for layer, counts in later.items() if sum(counts.values())}
+        if gated and all(counts["accept"] == sum(counts.values()) for counts in gated.values()):
             return [
-                f"{self.name}: every gradient after the first task was accepted, so every update was that of sgd; "
+                f"{self.name}: every gradient after the first task was accepted, so the gate had no effect; "
                 f"`accept_above` is {self.options.accept_above:g}"
             ]
-        stuck = [layer for layer, counts in gated.items() if counts["discard"] == _count_decisions(counts)]
+        stuck = [layer for layer, counts in gated.items() if counts["discard"] == sum(counts.values())]
         if stuck:
             return [
-                f"{self.name}: every gradient of {_name_layers(stuck)} after the first task was discarded, "
-                f"so nothing more was learnt there; `discard_below` is {self.options.discard_below:g}"
+                f"{self.name}: every gradient of {', '.join(map(repr, stuck))} after the first task was discarded, "
+                f"so nothing more was learned there; `discard_below` is {self.options.discard_below:g}"
             ]
         return []
 
     def _concerns_about_memory(self) -> list[str]:
         return [
-            f"{self.name}: the memory of {_name_layers([name])} spans all its parameters, so a projection leaves "
-            f"nothing to learn; `capacity` is {self.options.capacity}"
-            for name in self.find_spanned()
+            f"{self.name}: the memory of layer {name!r} spans all its parameters, so a projection leaves nothing to "
+            f"learn; `capacity` is {self.options.capacity}"
+            for name in self.spanned_layers()
         ]
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,16 +144,4 @@ class SFAOMethod(GatedMethod):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.first_decisions = {layer: dict(counts) for layer, counts in state["first_decisions"].items()}
-
-
-def _difference(counts: dict[str, int], earlier: dict[str, int]) -> dict[str, int]:
-    return {name: count - earlier[name] for name, count in counts.items()}
-
-
-def _count_decisions(counts: dict[str, int]) -> int:
-    return sum(count for name, count in counts.items() if name != "zero")
-
-
-def _name_layers(layers: list[str]) -> str:
-    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(repr, layers))}"
+        self.first_decisions = state["first_decisions"]

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from sfao.lab.methods.descent import Descent
 from sfao.lab.methods.gpm import GPMOptions, overlap, per_layer
 from sfao.lab.methods.input_moments import collect_inputs, find_input_layers
 from sfao.lab.methods.layer_rows import read_gradient_rows, read_rows, write_gradient_rows, write_rows
@@ -82,7 +82,7 @@ class TRGP(Method):
     def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
         self.optimizer.zero_grad()
         number = len(self.scales) - 1
-        with self.lend_model(number):
+        with self.model_for_task(number):
             loss = self.loss(inputs, targets, outputs)
             loss.backward()
         free = self._find_free_layer(outputs)
@@ -108,7 +108,7 @@ class TRGP(Method):
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         super().end_task(number, task, generator)
         self.scale_descent = None
-        with self.lend_model(number):
+        with self.model_for_task(number):
             found = collect_inputs(self.model, self.layers, self.batches(task, generator), self.options.examples)
         own = {}
         for name, moments in found.items():
@@ -121,7 +121,7 @@ class TRGP(Method):
         self.past_outputs.append(task.outputs)
 
     @contextmanager
-    def lend_model(self, number: int) -> Iterator[nn.Module]:
+    def model_for_task(self, number: int) -> Iterator[nn.Module]:
         scales = self.scales[number] if number < len(self.scales) else {}
         before = {name: read_rows(self.layers[name]) for name in scales}
         try:
@@ -133,8 +133,8 @@ class TRGP(Method):
             for name, rows in before.items():
                 write_rows(self.layers[name], rows)
 
-    def _set_rate(self, rate: float) -> None:
-        super()._set_rate(rate)
+    def set_lr(self, rate: float) -> None:
+        super().set_lr(rate)
         if self.scale_descent is not None:
             self.scale_descent.param_groups[0]["lr"] = rate
 
@@ -173,10 +173,10 @@ class TRGP(Method):
         """Return the name of the last layer where no past task has used these outputs."""
         return None if any(overlap(outputs, past) for past in self.past_outputs) else list(self.layers)[-1]
 
-    def _make_scale_descent(self) -> Descent | None:
+    def _make_scale_descent(self) -> Optimizer | None:
         """Return what learns the scales of the task at hand, without weight decay; None where there are none."""
         learnt = [scale for scales in (self.scales or [{}])[-1].values() for scale in scales.values()]
-        return Descent(learnt, **{**self.descent(), "weight_decay": 0.0}) if learnt else None
+        return self.make_optimizer(learnt, weight_decay=0.0) if learnt else None
 
     # -- What a record contains, and the state -----------------------------------------------------------------
 

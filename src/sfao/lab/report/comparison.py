@@ -18,7 +18,7 @@ OURS = ("sfao", "drift-bound")
 BOUND = "joint"
 REFERENCE = "sgd"
 #: Settings that methods are expected to share: where they differ, it is not the methods alone that are compared.
-SHARED = ("model", "lr", "momentum", "momentum_form", "weight_decay", "batch_size", "epochs")
+SHARED = ("model", "optimizer", "lr", "momentum", "momentum_form", "weight_decay", "batch_size", "epochs")
 #: Values of a setting that are listed with their methods; more are counted.
 MOST_VALUES = 5
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from sfao.checks import check_choice
 from sfao.lab.console import quote, shorten
 from sfao.lab.methods import METHODS, MethodOptions, Training
-from sfao.lab.methods.descent import MOMENTUM_FORMS
+from sfao.lab.methods.optimizers import MOMENTUM_FORMS, complete_momentum
 from sfao.lab.models import MODELS, check_sizes
 from sfao.lab.run.errors import ConfigError, reraise_as
 from sfao.lab.run.presets import RECOMMENDED, preset_names, preset_settings
@@ -96,12 +96,17 @@ class RunConfig(BaseModel):
     validation: float = Field(0.0, ge=0, lt=1, description="The share of the training examples to hold out.")
     evaluate: Literal["test", "validation"] = Field("test", description="The data that accuracies are measured on.")
     model: ModelConfig
+    optimizer: Literal["sgd", "momentum", "adam", "adamw"] = Field(
+        "sgd", description="`momentum` is heavy-ball SGD; `adam` and `adamw` are torch's."
+    )
     lr: float = Field(1e-3, gt=0, description="Learning rate.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of `sgd`; with `momentum`, 0 stands for 0.9.")
     momentum_form: Literal["heavy_ball", "ema"] = Field(
         "heavy_ball", description="Momentum as in torch, or as the exponential average of the paper."
     )
-    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay: weights shrink by 1 - lr * decay.")
+    weight_decay: float = Field(
+        0.0, ge=0, description="Decoupled weight decay: weights shrink by 1 - lr * decay; an L2 term with `adam`."
+    )
     batch_size: int = Field(32, ge=1, description="Examples of a batch.")
     epochs: int = Field(2, ge=1, description="Passes over the training data of each task.")
     device: str = Field("cpu", description="The device as torch names it: cpu, cuda, cuda:1.")
@@ -113,8 +118,10 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _normalize_momentum_form(cls, values: Any) -> Any:
-        """Without momentum its form doesn't matter: both are the same run."""
+    def _complete_momentum(cls, values: Any) -> Any:
+        """Fill in the momentum of `optimizer: momentum`. Without momentum its form doesn't matter."""
+        if values.get("optimizer") == "momentum" and values.get("momentum", 0) == 0:
+            return {**values, "momentum": complete_momentum("momentum", 0.0)}
         if not values.get("momentum", 0) and values.get("momentum_form") in MOMENTUM_FORMS:
             return {**values, "momentum_form": MOMENTUM_FORMS[0]}
         return values
@@ -128,6 +135,7 @@ class RunConfig(BaseModel):
             raise ValueError(f"{rule}, got {self.scenario!r}")
         if self.evaluate == "validation":
             self._check_validation("`evaluate: validation`")
+        self.training  # noqa: B018, checks that the optimizer has this momentum
         return self
 
     @model_validator(mode="after")
@@ -135,7 +143,7 @@ class RunConfig(BaseModel):
         if self.guard is None:
             return self
         method = METHODS[self.method]
-        if method.revisits:
+        if method.trains_on_all_tasks:
             raise ValueError(f"`guard` must be left out with {self.method}, which trains on all past tasks")
         if self.guard.kind == "measured":
             self._check_validation("`guard.kind: measured`")
@@ -150,7 +158,7 @@ class RunConfig(BaseModel):
 
     @property
     def training(self) -> Training:
-        names = ("lr", "momentum", "momentum_form", "weight_decay", "batch_size", "seed")
+        names = ("lr", "momentum", "momentum_form", "weight_decay", "batch_size", "seed", "optimizer")
         return Training(**{name: getattr(self, name) for name in names})
 
     @property
@@ -230,6 +238,8 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
     except ValidationError as error:
         known = tuple(METHODS[config.method].Options.model_fields)
         raise ConfigError(explain_error(error, config.options, file, ("options",), known)) from error
+    with reraise_as(ConfigError):
+        METHODS[config.method].check_training(config.training, options)
     # Lists for tuples, as in YAML and JSON: a configuration that is read back must be equal.
     made = config.model_copy(update={"options": options.model_dump(mode="json")})
     with reraise_as(ConfigError):

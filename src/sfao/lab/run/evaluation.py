@@ -23,7 +23,7 @@ def evaluate(method: Method, tasks: Iterable[Task], on: str, device: torch.devic
     method.model.eval()
     found = []
     for number, task in enumerate(tasks):
-        with method.lend_model(number) as model:
+        with method.model_for_task(number) as model:
             found.append(_measure_accuracy(model, task, _choose_images(task, on), device))
     method.model.train(was_training)
     return found

@@ -104,7 +104,7 @@ class Run:
 
     def _learn_task(self, report: Report, stopping: Callable[[], bool]) -> None:
         number, task = self.position.task, self.stream.tasks[self.position.task]
-        taught = list(self.stream.tasks[: number + 1]) if self.method.revisits else [task]
+        taught = list(self.stream.tasks[: number + 1]) if self.method.trains_on_all_tasks else [task]
         if self.position.epoch == 0 and self.position.batch == 0:
             self.method.begin_task(number, task)
             if self._guard is not None:
@@ -120,7 +120,7 @@ class Run:
         row = self._accuracies()  # first, because it detects a model that the last step broke
         if self._guard is not None:
             self._guard.end_task()
-            self.method.relax()
+            self.method.reset_lr()
         self._end_task(row)
         # The end of a task is where to save, unless that takes long and was done, or is not wanted, for a while yet.
         if time.monotonic() - self._saved >= self._interval - CHECKPOINT_SECONDS:
@@ -153,7 +153,7 @@ class Run:
                 self._watch_forgetting(loss, steps_per_epoch(taught, config.batch_size))
                 stop = stopping()
                 is_due = stop or time.monotonic() - self._saved > self._interval
-                if is_due and self.method.is_at_rest:
+                if is_due and self.method.can_checkpoint:
                     at.stepping += time.monotonic() - began
                     self._save()
                     began, first = time.monotonic(), at.steps
@@ -187,7 +187,7 @@ class Run:
     def total_steps(self) -> int:
         """The number of steps of the whole run."""
         tasks = list(self.stream.tasks)
-        taught = [tasks[: n + 1] if self.method.revisits else [task] for n, task in enumerate(tasks)]
+        taught = [tasks[: n + 1] if self.method.trains_on_all_tasks else [task] for n, task in enumerate(tasks)]
         return self.config.epochs * sum(steps_per_epoch(each, self.config.batch_size) for each in taught)
 
     # -- Going back ------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Run:
         """Go back to the last good point of this task, and learn more carefully from there on."""
         left = self.position
         self.position = at = restore_snapshot(point, self.method, self._generators)
-        at.add_rollback(left, error, self.method.tighten())
+        at.add_rollback(left, error, self.method.halve_lr())
         self._log.go_to(at)
         self._keep_point()  # again, as tightened: going back there once more must tighten further
         if self._guard is not None and not self._guard.is_watching:

@@ -26,7 +26,7 @@ class RunLog:
 
     def add_step(self, at: Position, loss: float, method: Method) -> dict[str, dict[str, int]]:
         """Log the step just made, and return the decisions of each layer so far."""
-        decisions, looks = method.decisions, method.looks
+        decisions, looks = method.decisions, method.layer_telemetry
         rounded = {layer: {name: round(number, 4) for name, number in look.items()} for layer, look in looks.items()}
         self._telemetry.add(step=at.steps, task=at.task, epoch=at.epoch, loss=loss, decisions=decisions, gate=rounded)
         run = {"loss": loss, "task": at.task + 1, "epoch": at.epoch + 1, "memory_bytes": method.memory_bytes}

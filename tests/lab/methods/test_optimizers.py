@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfao.lab.methods.descent import Descent
+from sfao.lab.methods.optimizers import Descent
 
 
 def take_steps(optimizer, parameters, steps=5):

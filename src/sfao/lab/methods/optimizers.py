@@ -1,16 +1,20 @@
-"""Gradient descent: torch's SGD with the paper's momentum and weight decay. Every method ends in its step."""
+"""The optimizers behind every method: torch's SGD with the paper's momentum and weight decay, Adam and AdamW."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from sfao.checks import check_at_least_zero, check_choice
 
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 MOMENTUM_FORMS = ("heavy_ball", "ema")
+#: The momentum of `momentum` where the setting is 0.
+USUAL_MOMENTUM = 0.9
 
 
-class Descent(torch.optim.SGD):
+class Descent(SGD):
     """torch's SGD, with weight decay that shrinks the parameters by ``1 - lr * weight_decay`` as the paper does.
 
     Args:
@@ -57,3 +61,26 @@ class Descent(torch.optim.SGD):
 
 def _prepare_step(optimizer: Any, args: object, kwargs: object) -> None:
     optimizer._prepare()
+
+
+def complete_momentum(optimizer: str, momentum: float) -> float:
+    """Return the momentum that an optimizer is used with: `momentum` has 0.9 unless the setting says otherwise."""
+    return USUAL_MOMENTUM if optimizer == "momentum" and momentum == 0 else momentum
+
+
+def check_momentum(optimizer: str, momentum: float, momentum_form: str) -> None:
+    """Raise a ValueError for settings of momentum that an optimizer doesn't have."""
+    check_choice("optimizer", optimizer, OPTIMIZERS)
+    if optimizer in ("adam", "adamw") and momentum:
+        raise ValueError(f"`momentum` must be 0 with optimizer {optimizer}, which has its own, got {momentum}")
+    if optimizer == "momentum" and momentum_form != "heavy_ball":
+        raise ValueError(f"`momentum_form` must be heavy_ball with optimizer momentum, got {momentum_form!r}")
+
+
+def make_optimizer(
+    parameters: Iterable[Any], optimizer: str, lr: float, momentum: float, momentum_form: str, weight_decay: float
+) -> Optimizer:
+    """Return an optimizer by name. Adam adds weight decay to the gradient; the others shrink the parameters."""
+    if optimizer in ("adam", "adamw"):
+        return (Adam if optimizer == "adam" else AdamW)(parameters, lr=lr, weight_decay=weight_decay)
+    return Descent(parameters, lr, momentum, momentum_form, weight_decay)
