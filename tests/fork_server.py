@@ -16,7 +16,7 @@ PRELOADED = [
     "sfao.lab.report.comparison_table",
     "sfao.lab.report.page",
     "tests.distributed.sharded",
-    "tests.read_digits",
+    "sfao.lab.data.dataset",
     "torch._dynamo",  # torch loads it with the first optimizer
     "torch.distributed.checkpoint",
 ]

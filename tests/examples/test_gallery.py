@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.lab.data.cifar import CIFAR10_FORMAT as CIFAR10
 from tests.lab.data.publishers import pictures, write_cifar_binary
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

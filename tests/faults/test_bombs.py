@@ -7,19 +7,15 @@ import struct
 import tarfile
 import tracemalloc
 import zipfile
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from sfao.lab.data import fetch, restricted_pickle, tiny_imagenet
+from sfao.lab.data.cifar import CIFAR10_FORMAT as CIFAR10
 from sfao.lab.data.errors import DataError
-from sfao.lab.data.fetching import extract as extracting
-from sfao.lab.data.fetching.extract import extract
-from sfao.lab.data.formats import restricted_pickle
-from sfao.lab.data.formats.idx import count_labels, read_images, read_labels
-from sfao.lab.data.sets import cifar10, mnist_5k, tiny_imagenet
-from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.lab.data.idx import count_labels, read_images, read_labels
 
 #: Less than any of the bombs would take, several times what the small files of a data set take.
 MOST_MEMORY = 100 << 20
@@ -45,16 +41,6 @@ def write(content):
 def double(levels=60):
     """A tuple of two of the tuple before, and so on: small as references, without end for who walks it."""
     return b"K\x01" + b"q\x00h\x00\x86" * levels
-
-
-def png(width, height):
-    """The beginning of a picture that says it is so large, and a thousand rows of it."""
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000 * 3072))) + chunk(b"IEND", b"")
 
 
 def jpeg(width, height):
@@ -84,7 +70,7 @@ def zip_bomb(path):
 
 
 def unpack(path):
-    extract(path, path.parent / "out", largest=1 << 20)
+    fetch.extract(path, path.parent / "out")
 
 
 BATCH = CIFAR10.read_batch
@@ -111,7 +97,6 @@ BOMBS = {
         lambda path: read_labels(path, 10),
     ),
     "gzip, 4 billion labels to count": ("labels.gz", write(packed(struct.pack(">2I", 0x801, 2**32 - 1))), count_labels),
-    "gzip, digits without end": ("mnist_5k.csv.gz", write(ZEROS), mnist_5k.read),
     "an idx file that is all hole": ("images", hole, read_images),
     "a batch that is all hole": ("data_batch_1.bin", hole, BATCH),
     "a pickle that is all hole": ("data_batch_1", hole, BATCH),
@@ -138,8 +123,6 @@ BOMBS = {
     ),
     "JPEG, 65,500 x 65,500": ("a.JPEG", write(jpeg(65500, 65500)), tiny_imagenet.decode),
     "JPEG, 12,000 x 10,000": ("a.JPEG", write(jpeg(12000, 10000)), tiny_imagenet.decode),
-    "PNG, a million rows": ("a.png", write(png(1024, 10**6)), cifar10._read_rows),
-    "PNG, 100,000 x 100,000": ("a.png", write(png(10**5, 10**5)), cifar10._read_rows),
     "a table that is all hole": ("wnids.txt", hole, tiny_imagenet.read_class_numbers),
     "tar, a member of 10 GB": ("a.tar.gz", tar_bomb, unpack),
     "tar, too many members": ("a.tar.gz", tar_of_many, unpack),
@@ -166,9 +149,10 @@ def check(path, read):
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(attack, tmp_path, monkeypatch):
-    monkeypatch.setattr(extracting, "MOST_MEMBERS", 1000)  # as many as allowed take a while to count
-    monkeypatch.setattr(restricted_pickle, "MOST_STEPS", 10_000)
-    bombs = attack("data files", "gzip, pickle, JPEG, PNG, tar and zip bombs, files that are all hole")
+    monkeypatch.setattr(fetch, "MAX_MEMBERS", 1000)  # as many as allowed take a while to count
+    monkeypatch.setattr(fetch, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(restricted_pickle, "MAX_OPCODES", 10_000)
+    bombs = attack("data files", "gzip, pickle, JPEG, tar and zip bombs, files that are all hole")
     for number, (name, (file, prepare, read)) in enumerate(BOMBS.items()):
         path = tmp_path / str(number) / file
         path.parent.mkdir()

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.lab.cli.app import app
-from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
+from sfao.lab.data.cifar import CIFAR10_FORMAT as CIFAR10
 from sfao.lab.methods import METHODS
 from sfao.lab.models import MODELS
 from sfao.lab.streams.suite import BENCHMARKS
@@ -58,7 +58,7 @@ def test_data_list_shows_what_is_there_of_a_set_and_needs_no_torch(tmp_path):
 def test_data_verify_is_0_for_what_is_published_and_1_for_what_is_missing(sfao):
     here = sfao("data", "verify")
     assert here.exit_code == 0
-    assert "500 digits of each class" in here.stdout
+    assert "sha256:c6b100a5a2c0" in here.stdout
     missing = sfao("data", "verify", "mnist", "--json")
     assert missing.exit_code == 1
     assert {row["status"] for row in json.loads(missing.stdout)} == {"missing"}
@@ -90,15 +90,15 @@ def test_data_get_of_what_is_embedded_has_nothing_to_fetch(sfao):
 
 
 def test_data_get_tells_why_it_could_not(sfao, monkeypatch):
+    from sfao.lab.data import fetch
     from sfao.lab.data.errors import DownloadError
-    from sfao.lab.data.fetching import get
 
-    def unreachable(name, publication, root, *, progress):
+    def unreachable(file, mirrors, folder, progress):
         progress("train-images", 10, None)
         progress("train-images", 20, 100)
-        raise DownloadError("no mirror gave train-images\nThe last resort failed too")
+        raise DownloadError("no mirror gave train-images")
 
-    monkeypatch.setattr(get, "fetch", unreachable)
+    monkeypatch.setattr(fetch, "download", unreachable)
     found = sfao("data", "get", "mnist")
     assert found.exit_code == 2
     assert "sfao: no mirror gave train-images" in found.stderr

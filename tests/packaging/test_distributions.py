@@ -26,13 +26,14 @@ def test_the_wheel_holds_all_of_the_package_and_nothing_else(wheel):
     names = set(ZipFile(wheel).namelist())
     assert {name for name in names if not name.startswith("sfao-")} == SOURCES
     kinds = {name.rpartition(".")[2] for name in SOURCES}
-    assert kinds == {"py", "typed", "yaml", "jinja", "css", "js"}
+    assert kinds == {"py", "typed", "yaml", "jinja", "css", "js", "gz", "txt"}
     assert f"sfao-{sfao.__version__}.dist-info/licenses/LICENSE" in names
+    assert "sfao/lab/data/mnist-5k-NOTICE.txt" in names
 
 
 def test_the_metadata_of_the_wheel(wheel):
     told = message_from_bytes(ZipFile(wheel).read(f"sfao-{sfao.__version__}.dist-info/METADATA"))
-    assert (told["Name"], told["Version"], told["License-Expression"]) == ("sfao", sfao.__version__, "MIT")
+    assert (told["Name"], told["Version"], told["License-Expression"]) == ("sfao", sfao.__version__, "MIT AND CC-BY-SA-3.0")
     assert told["Author"] == "The sfao developers"
     assert "continual learning" in told["Keywords"]
     assert "Typing :: Typed" in told.get_all("Classifier")

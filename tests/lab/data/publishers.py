@@ -1,13 +1,23 @@
 """Small made-up datasets, written byte for byte as the publishers write theirs."""
 
 import gzip
+import hashlib
+import io
 import pickle
 import struct
+import tarfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import numpy as np
 from PIL import Image
 
-from sfao.lab.data.formats.file_layout import Arrays
+from sfao.lab.data.arrays import Arrays
+from sfao.lab.data.cifar import CIFAR10_FORMAT
+from sfao.lab.data.description import KnownFile
+from sfao.lab.data.sets import DATASETS
 
 
 def random_arrays(shape, classes, train=20, test=10, seed=0):
@@ -157,3 +167,85 @@ def write_tiny_imagenet(root, train=1, validation=200):
 
 def flat_image(colour, size=(64, 64)):
     return Image.new("RGB", size, colour)
+
+
+# Publishing
+
+
+def known(name, content):
+    return KnownFile(name, len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def small_mnist():
+    """By name, the packed and the unpacked files."""
+    unpacked = mnist_files(digits())
+    return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in unpacked.items()}, unpacked
+
+
+def small_cifar10():
+    batches = cifar_batches(CIFAR10_FORMAT, pictures(CIFAR10_FORMAT))
+    return {f"{stem}.bin": binary_batch(CIFAR10_FORMAT, *batch) for stem, batch in batches.items()}
+
+
+def tgz(files):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def publish_mnist(monkeypatch, mirrors=()):
+    packed, unpacked = small_mnist()
+    files = {name: known(name, content) for name, content in {**packed, **unpacked}.items()}
+    _publish(monkeypatch, "mnist", tuple(files.values()), tuple(files[name] for name in packed), mirrors)
+
+
+def publish_cifar10(monkeypatch, mirrors, archive):
+    files = tuple(known(name, content) for name, content in small_cifar10().items())
+    _publish(monkeypatch, "cifar10", files, (known("cifar-10-binary.tar.gz", archive),), mirrors)
+
+
+def _publish(monkeypatch, name, files, downloads, mirrors):
+    published = replace(DATASETS[name], known_files=files, downloads=downloads, mirrors=tuple(mirrors))
+    monkeypatch.setitem(DATASETS, name, published)
+
+
+@dataclass
+class Site:
+    files: dict[str, bytes]
+    url: str = ""
+    requests: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def serving(files=None):
+    """Serve these files on this machine."""
+    site = Site(files or {})
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            site.requests.append(self.path)
+            content = site.files.get(self.path.removeprefix("/"))
+            if content is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.end_headers()  # no length: the connection tells the end
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    site.url = f"http://127.0.0.1:{server.server_port}/"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

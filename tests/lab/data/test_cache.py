@@ -1,5 +1,6 @@
-"""The cache: read once, whole or not at all, never in the way."""
+"""The cache: decoded once, whole or absent, never in the way."""
 
+import json
 import os
 import threading
 
@@ -7,85 +8,53 @@ import numpy as np
 import pytest
 import torch
 
-from sfao.lab.data import cache, proofs
-from sfao.lab.data.array_digests import digest_arrays
+from sfao.lab.data import cache
+from sfao.lab.data.arrays import digest_arrays
+from sfao.lab.data.errors import DataError
 from tests.lab.data.publishers import assert_same, digits
 
 
 class Source:
-    """Arrays that count how often they are read."""
+    """Arrays that count how often they are decoded."""
 
-    def __init__(self):
+    def __init__(self, folder):
+        self.folders = [folder / "first", folder / "second"]
         self.arrays = digits()
-        self.digest = "sha256:" + "0" * 64
         self.reads = 0
 
-    def read(self):
-        self.reads += 1
-        return self.arrays
+    def load(self):
+        found = cache.find_entry("digits", self.folders)
+        if found is None:
+            self.reads += 1
+            loaded = cache.Loaded(self.arrays, digest_arrays(self.arrays), published=True)
+            found = cache.write_entry("digits", self.folders, loaded)
+        assert_same(found.arrays, self.arrays)
+        assert found.digest == digest_arrays(self.arrays)
+        assert found.published
+        return found.arrays
+
+    @property
+    def entry(self):
+        return self.folders[0] / "digits"
 
 
 @pytest.fixture
-def source():
-    return Source()
+def source(tmp_path):
+    return Source(tmp_path)
 
 
-@pytest.fixture
-def folders(tmp_path):
-    return [tmp_path / "first", tmp_path / "second"]
-
-
-def load(source, folders):
-    found = cache.find_cached("digits", source.digest, folders)
-    if found is None:
-        found = cache.keep_cached("digits", source.digest, folders, source.read())
-    assert_same(found.arrays, source.arrays)
-    assert found.digest == digest_arrays(source.arrays)
-    return found.arrays
-
-
-def entry(folder):
-    (found,) = (path for path in folder.iterdir() if path.is_dir())
-    return found
-
-
-def test_the_second_load_maps_what_the_first_one_wrote(source, folders):
-    load(source, folders)
-    arrays = load(source, folders)
+def test_the_second_load_maps_what_the_first_one_wrote(source):
+    source.load()
+    assert isinstance(source.load().train_images, np.memmap)
     assert source.reads == 1
-    assert isinstance(arrays.train_images, np.memmap)
-    assert not folders[1].exists()
+    assert not source.folders[1].exists()
 
 
-def test_writing_to_what_was_loaded_does_not_change_the_cache(source, folders):
-    load(source, folders)
-    torch.from_numpy(load(source, folders).train_images).zero_()
-    load(source, folders)
+def test_writing_to_loaded_arrays_does_not_change_the_cache(source):
+    source.load()
+    torch.from_numpy(source.load().train_images).zero_()
+    source.load()
     assert source.reads == 1
-
-
-def test_another_source_is_another_entry(source, folders):
-    load(source, folders)
-    source.digest = "sha256:" + "1" * 64
-    source.arrays = digits(seed=1)
-    load(source, folders)
-    assert source.reads == 2
-    assert len(cache.list_entries("digits", folders)) == 2
-
-
-def test_untouched_files_are_read_once(source, folders, monkeypatch):
-    monkeypatch.setattr(proofs, "SETTLED_SECONDS", 0)
-    load(source, folders)
-    monkeypatch.setattr(cache, "check_entry", lambda entry: pytest.fail("read again"))
-    load(source, folders)
-    os.utime(entry(folders[0]) / "train_images.bin", ns=(1, 1))
-    with pytest.raises(pytest.fail.Exception, match="read again"):
-        load(source, folders)
-
-
-def test_files_that_have_just_been_written_are_read_again(source, folders):
-    load(source, folders)
-    assert not list(folders[0].glob("*.checked"))
 
 
 def truncate(path):
@@ -96,67 +65,102 @@ def overwrite(path):
     path.write_bytes(bytes(len(path.read_bytes())))
 
 
-def flip_last_byte(path):
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+@pytest.mark.parametrize("file", ["train_images.npy", "test_labels.npy", "entry.json"])
+@pytest.mark.parametrize("damage", [truncate, overwrite, os.unlink])
+def test_a_damaged_entry_is_made_again(source, file, damage):
+    source.load()
+    damage(source.entry / file)
+    source.load()
+    source.load()
+    assert source.reads == 2
+    assert not source.folders[1].exists()
 
 
 @pytest.mark.parametrize(
-    ("file", "damage"),
+    ("array", "says"),
     [
-        ("train_images.bin", truncate),
-        ("train_images.bin", overwrite),
-        ("train_images.bin", flip_last_byte),
-        ("test_images.bin", os.unlink),
-        ("test_labels.bin", truncate),
-        ("test_labels.bin", flip_last_byte),
-        ("checks.json", truncate),
-        ("checks.json", overwrite),
-        ("checks.json", os.unlink),
+        (np.array([{}], dtype=object), "Python objects"),
+        (np.zeros(10, np.int32), "must hold int64 in 1-D, got int32 in 1-D"),
+        (np.zeros((2, 5), np.int64), "must hold int64 in 1-D, got int64 in 2-D"),
+        (np.zeros(10, "V8"), "must hold int64"),
     ],
 )
-def test_a_damaged_entry_is_rebuilt(source, folders, file, damage, monkeypatch):
-    monkeypatch.setattr(proofs, "SETTLED_SECONDS", 0)
-    load(source, folders)
-    damage(entry(folders[0]) / file)
-    load(source, folders)
-    assert source.reads == 2
-    load(source, folders)
-    assert source.reads == 2
-    assert not folders[1].exists()
+def test_an_array_of_another_kind_is_refused_by_name(source, array, says):
+    source.load()
+    np.save(source.entry / "test_labels.npy", array)
+    with pytest.raises(DataError, match=says) as caught:
+        cache.read_entry(source.entry)
+    assert str(caught.value).startswith(str(source.entry / "test_labels.npy"))
 
 
-def test_a_place_that_cannot_be_written_gives_way_to_the_next(source, folders):
-    folders[0].write_text("a file where the folder should be")  # holds for root too, unlike a permission
-    load(source, folders)
-    load(source, folders)
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<i8', 'fortran_order': False, 'shape': None, }",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (None,), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (10,), }",
+        "{'descr': 'no kind', 'fortran_order': False, 'shape': (10,), }",
+        "__import__('os').system('true')",
+    ],
+)
+def test_a_header_of_no_array_is_refused_by_name(source, header):
+    source.load()
+    text = header.ljust(117).encode() + b"\n"
+    (source.entry / "test_labels.npy").write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + text + bytes(80))
+    with pytest.raises(DataError, match=r"test_labels.npy: must be a whole array of numbers"):
+        cache.read_entry(source.entry)
+
+
+@pytest.mark.parametrize("facts", [[], {}, {"digests": 3, "published": True}, {"digests": {}, "published": True}])
+def test_facts_of_another_form_are_refused(source, facts):
+    source.load()
+    (source.entry / "entry.json").write_text(json.dumps(facts))
+    with pytest.raises(DataError):
+        cache.read_entry(source.entry)
+
+
+def test_verifying_finds_a_single_bit(source):
+    source.load()
+    path = source.entry / "train_images.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    cache.read_entry(source.entry)
+    with pytest.raises(DataError, match=r"train_images.npy: must have the values that were written"):
+        cache.read_entry(source.entry, verify=True)
+
+
+def test_a_place_that_cannot_be_written_gives_way_to_the_next(source):
+    source.folders[0].write_text("a file where the folder should be")  # holds for root too, unlike a permission
+    source.load()
+    source.load()
     assert source.reads == 1
-    assert entry(folders[1]).is_dir()
+    assert (source.folders[1] / "digits").is_dir()
 
 
-def test_no_place_to_write_is_no_failure(source, folders):
-    for folder in folders:
+def test_no_place_to_write_is_no_failure(source):
+    for folder in source.folders:
         folder.write_text("a file where the folder should be")
-    load(source, folders)
-    load(source, folders)
+    source.load()
+    source.load()
     assert source.reads == 2
 
 
-def test_a_full_disk_leaves_nothing_half_written(source, folders, monkeypatch):
+def test_a_full_disk_leaves_nothing_half_written(source, monkeypatch):
     def refuse(handle):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cache.os, "fsync", refuse)
-    load(source, folders)
-    assert [list(folder.iterdir()) for folder in folders] == [[], []]
+    source.load()
+    assert [list(folder.iterdir()) for folder in source.folders] == [[], []]
 
 
-def test_many_at_once_all_get_the_arrays(source, folders):
-    threads = [threading.Thread(target=load, args=(source, folders)) for _ in range(8)]
+def test_many_at_once_all_get_the_arrays(source):
+    threads = [threading.Thread(target=source.load) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert_same(cache.read_entry(entry(folders[0]), folders).arrays, source.arrays)
-    assert not folders[1].exists()
+    assert_same(cache.read_entry(source.entry, verify=True).arrays, source.arrays)
+    assert [path.name for path in source.folders[0].iterdir()] == ["digits"]
+    assert not source.folders[1].exists()

@@ -7,16 +7,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sfao.lab.data import root
+from sfao.lab.data import mnist, root
+from sfao.lab.data.cifar import CIFAR10_FORMAT as CIFAR10
+from sfao.lab.data.cifar import CIFAR100_FORMAT as CIFAR100
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.errors import DataError, MissingData
 from sfao.lab.data.sets import DATASETS
-from sfao.lab.data.sets.cifar10 import FORMAT as CIFAR10
-from sfao.lab.data.sets.cifar100 import FORMAT as CIFAR100
 from tests.lab.data.publishers import (
     digits,
     mnist_files,
     pictures,
+    publish_mnist,
+    small_mnist,
     write_cifar_binary,
     write_cifar_python,
     write_mnist,
@@ -128,13 +130,55 @@ def test_a_folder_that_lacks_a_file_is_named_with_the_file(tmp_path):
         load_dataset("cifar10", tmp_path)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_a_file_that_cannot_be_read_is_an_error_of_the_disk_that_names_it(tmp_path):
     write_mnist(tmp_path, digits(), packed=False)
     path = tmp_path / "t10k-labels-idx1-ubyte"
     path.unlink()
     path.mkdir()  # holds for root too, unlike a permission
-    with pytest.raises(DataError, match=f"{path}: could not be read \\("):
+    with pytest.raises(OSError, match=str(path)):
         load_dataset("mnist", tmp_path)
+
+
+def test_published_files_are_published_and_changed_ones_among_them_refused(tmp_path, monkeypatch):
+    publish_mnist(monkeypatch)
+    for name, content in small_mnist()[1].items():
+        (tmp_path / name).write_bytes(content)
+    assert load_dataset("mnist", tmp_path).published is True
+    path = tmp_path / "train-labels-idx1-ubyte"
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + bytes((byte + 1) % 10 for byte in content[8:]))
+    with pytest.raises(DataError, match="train-labels-idx1-ubyte: must be the published file") as caught:
+        load_dataset("mnist", tmp_path)
+    assert "sfao data get mnist" in str(caught.value)
+
+
+def test_other_data_are_taken_and_never_passed_off_as_published(tmp_path):
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10))
+    first = load_dataset("cifar10", tmp_path)
+    assert first.published is False
+    write_cifar_binary(tmp_path, CIFAR10, pictures(CIFAR10, seed=1))
+    second = load_dataset("cifar10", tmp_path)
+    assert second.digest != first.digest
+    write_cifar_python(tmp_path / "other", CIFAR10, pictures(CIFAR10, seed=1))
+    assert load_dataset("cifar10", tmp_path / "other").digest == second.digest  # the same images in another form
+
+
+def test_the_embedded_digits_are_those_of_all_records():
+    dataset = load_dataset("mnist-5k")
+    assert dataset.digest == "a6bbd5113f469d9a"
+    assert dataset.published is True
+    assert dataset.train_labels.tolist() == [label for label in range(10) for _ in range(400)]
+    train = {image.numpy().tobytes() for image in dataset.train_images}
+    assert len(train) == 4000
+    assert not any(image.numpy().tobytes() in train for image in dataset.test_images)
+
+
+def test_damaged_digits_are_refused(tmp_path, monkeypatch):
+    damaged = tmp_path / mnist.DIGITS.name
+    damaged.write_bytes(mnist.DIGITS.read_bytes()[:-100])
+    monkeypatch.setattr(mnist, "DIGITS", damaged)
+    with pytest.raises(DataError, match="must be a whole gzip file"):
+        load_dataset("mnist-5k")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
@@ -154,8 +198,8 @@ def test_a_read_only_root_is_cached_for_the_user(tmp_path, user):
 
 def test_importing_it_stays_light():
     code = (
-        "import sys, sfao.lab.data.dataset, sfao.lab.data.fetching.get, sfao.lab.data.fetching.listing;"
-        "sys.exit(bool({'mlxtend', 'pandas', 'sklearn', 'matplotlib', 'scipy', 'requests'} & set(sys.modules)))"
+        "import sys, sfao.lab.data.dataset, sfao.lab.data.fetch;"
+        "sys.exit(bool({'pandas', 'sklearn', 'matplotlib', 'scipy', 'requests', 'pooch'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -166,5 +210,5 @@ def test_import_sfao_needs_none_of_it():
 
 
 def test_descriptions_need_no_torch():
-    code = "import sys, sfao.lab.data.sets, sfao.lab.data.fetching.get; sys.exit('torch' in sys.modules)"
+    code = "import sys, sfao.lab.data.fetch; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sfao.lab.data.cifar import CIFAR10_FORMAT, CIFAR100_FORMAT
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.errors import MissingData
-from sfao.lab.data.fetching.verify import verify_dataset
-from sfao.lab.data.file_check import Status
 from sfao.lab.data.root import VARIABLE
-from sfao.lab.data.sets import DATASETS, cifar10, cifar100
+from sfao.lab.data.sets import DATASETS
+from sfao.lab.data.verify import Status, verify_dataset
 from tests.lab.data.publishers import assert_same
 
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"${VARIABLE} names no data")
@@ -41,7 +41,7 @@ def test_mean_and_deviation_are_those_of_the_pixels(name):
     np.testing.assert_allclose(pixels.std((0, 2, 3)), dataset.std, atol=0.01)
 
 
-@pytest.mark.parametrize("kind", [cifar10.FORMAT, cifar100.FORMAT], ids=["cifar10", "cifar100"])
+@pytest.mark.parametrize("kind", [CIFAR10_FORMAT, CIFAR100_FORMAT], ids=["cifar10", "cifar100"])
 def test_both_versions_of_cifar_give_identical_arrays(kind):
     binary, python = kind.list_layouts(Path(os.environ[VARIABLE]))
     if binary.missing or python.missing:

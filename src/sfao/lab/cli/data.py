@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +10,8 @@ import typer
 from sfao.lab.cli.terminal import FAILED, console, error_console, fail, say_json, spoken_errors, table
 
 if TYPE_CHECKING:
-    from sfao.lab.data.fetching.progress import Progress
-    from sfao.lab.data.file_check import FileResult
+    from sfao.lab.data.fetch import Progress
+    from sfao.lab.data.verify import FileResult
 
 data = typer.Typer(help="The data of the benchmarks: list, get, verify.", no_args_is_help=True)
 
@@ -29,9 +28,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")]
 def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """All datasets, and where they lie on this machine."""
     with spoken_errors(debug), show_counting():
-        from sfao.lab.data.fetching.listing import list_datasets
+        from sfao.lab.data.verify import list_datasets
 
-        found = [asdict(entry) for entry in list_datasets(data_root)]
+        found = list_datasets(data_root)
     if as_json:
         say_json([{**entry, "where": entry["where"] and str(entry["where"])} for entry in found])
         return
@@ -51,8 +50,6 @@ def _format_count(published: int, here: int | None) -> str:
 def _format_place(entry: dict[str, Any]) -> str:
     if entry["where"] is None:
         return f"not here: sfao data get {entry['name']}"
-    if entry["unreadable"]:
-        return f"{entry['where']} (could not be read: {entry['unreadable']})"
     return f"{entry['where']}{' (damaged: sfao data verify)' * (entry['train_here'] is None)}"
 
 
@@ -70,7 +67,7 @@ def get(
 ) -> None:
     """Fetch a dataset from its mirrors and check it; what is there already is left alone."""
     with spoken_errors(debug), show_bars(shown=not (quiet or as_json)) as progress:
-        from sfao.lab.data.fetching.get import get_dataset
+        from sfao.lab.data.fetch import get_dataset
 
         _check_name(name)
         results = get_dataset(name, data_root, progress=progress)
@@ -80,9 +77,6 @@ def get(
 @data.command()
 def verify(
     name: Annotated[str | None, typer.Argument(help="Which dataset.", show_default="all that are here")] = None,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Take the files as they are: a subset, or data of your own.")
-    ] = False,
     data_root: Root = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -90,19 +84,14 @@ def verify(
 ) -> None:
     """Check files against what was published, and the cache; exit code 1 when one is missing, partial or differs."""
     with spoken_errors(debug):
-        from sfao.lab.data.fetching.listing import list_datasets
-        from sfao.lab.data.fetching.verify import GOOD, accept_dataset, verify_dataset
-        from sfao.lab.run.errors import ConfigError
+        from sfao.lab.data.verify import Status, list_datasets, verify_dataset
 
         if name is not None:
             _check_name(name)
-        elif accept:
-            raise ConfigError("`--accept` must be of one data set, got no name: sfao data verify NAME --accept")
-        names = [name] if name else [entry.name for entry in list_datasets(data_root) if entry.where]
-        check = accept_dataset if accept else verify_dataset
-        results = [result for each in names for result in check(each, data_root)]
+        names = [name] if name else [entry["name"] for entry in list_datasets(data_root) if entry["where"]]
+        results = [result for each in names for result in verify_dataset(each, data_root)]
     _print_results(results, quiet, as_json)
-    wrong = [result for result in results if result.status not in GOOD]
+    wrong = [result for result in results if result.status is not Status.OK]
     if wrong:
         first = wrong[0]
         raise fail(
@@ -129,7 +118,7 @@ def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> N
 def _print_table(rows: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
-    styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red", "accepted": "yellow"}
+    styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red"}
     files = table("status", "file", "detail")
     for row in rows:
         files.add_row(Text(row["status"], styles[row["status"]]), row["path"], row["detail"])

@@ -10,7 +10,6 @@ LAB = (
     "jinja2",
     "markupsafe",
     "matplotlib",
-    "mlxtend",
     "optuna",
     "PIL",
     "platformdirs",

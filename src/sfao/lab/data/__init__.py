@@ -1,1 +1,1 @@
-"""Data sets: one description per file in `sets`; their files are read, cached, fetched and verified from there."""
+"""Data sets: descriptions, readers of the publishers' files, a cache of arrays, downloads and verification."""

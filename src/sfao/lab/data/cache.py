@@ -1,163 +1,130 @@
-"""Decoded arrays in files that can be mapped into memory, so that a data set is decoded only once.
+"""Decoded arrays in .npy files that are mapped into memory, so that a data set is decoded once.
 
-An entry is a folder named after the data set and the digest of the files it was read from, with one file of plain
-values per array, and checks.json: the shapes, kinds and digests of them all, and its own. It is written under another
-name and renamed, so it is there whole or not at all. An entry that is not as it was written is made again from the
-source; one that cannot be written is kept in memory; one that cannot be read now is left alone.
+An entry is a folder named after the data set and the sizes and times of its source files. It holds one file per array
+and `entry.json` with their digests. It is written under another name and renamed, so it is whole or absent.
 """
 
 import json
-import math
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sfao.lab.data.array_digests import Checks, digest_arrays, digest_checks, make_checks
-from sfao.lab.data.digests import compute_digest
-from sfao.lab.data.formats.file_layout import Arrays
-from sfao.lab.data.proofs import drop_proof, is_proven, keep_proof, take_marks
-from sfao.lab.safe_io import parse_json
+from sfao.lab.data.arrays import Arrays, digest_arrays, digest_values
+from sfao.lab.data.description import DatasetDescription, Layout
+from sfao.lab.data.errors import DataError
+from sfao.lab.data.root import list_cache_folders
+from sfao.lab.safe_io import read_json
 
-#: Changes when the readers give other arrays for the same files, or entries look otherwise.
-VERSION = 2
-
-CHECKS = "checks.json"
-LARGEST_CHECKS = 1 << 14
+#: Changes when the readers return other arrays for the same files, or entries have another form.
+VERSION = 3
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The arrays of a data set, and a digest that is equal where all their values are."""
+    """The arrays of a data set, the digest of their values, and whether all files are the published ones."""
 
     arrays: Arrays
     digest: str
+    published: bool
 
 
-class DamagedEntry(Exception):  # noqa: N818, a message to the caller, not an error of its own
-    """An entry that is not as it was written; it names the file."""
+def load_layout(description: DatasetDescription, layout: Layout, root: Path, *, published: bool = False) -> Loaded:
+    """Return the arrays of a layout: from the cache, else read from its files, checked and cached.
 
-
-def find_cached(name: str, source: str, folders: Sequence[Path]) -> Loaded | None:
-    """Return the arrays that were read from files of the digest `source`; None when they must be read again."""
-    for folder in folders:
-        # A folder that belongs to another user is passed by. Other errors of the disk are for the caller to tell.
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError, DamagedEntry):
-            return read_entry(folder / name_entry(name, source), folders)
-    return None
-
-
-def keep_cached(name: str, source: str, folders: Sequence[Path], arrays: Arrays) -> Loaded:
-    """Write the arrays to the first folder that can be written, and return them, mapped where that is possible."""
-    for folder in folders:
-        if write_entry(folder / name_entry(name, source), arrays):
-            break
-    return find_cached(name, source, folders) or Loaded(arrays, digest_arrays(arrays))
-
-
-def name_entry(name: str, source: str) -> str:
-    """Return the name of the folder of an entry."""
-    return f"{name}-{source.removeprefix('sha256:')[:16]}.v{VERSION}"
-
-
-def list_entries(name: str, folders: Sequence[Path]) -> list[Path]:
-    """List the entries of a data set, whatever they were read from."""
-    pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{16}}\.v{VERSION}")
-    found: list[Path] = []
-    for folder in folders:
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            found += sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+    Args:
+        description: the data set.
+        layout: its files.
+        root: the data root.
+        published: the files come from the published archive, where only that one's digest is known.
+    """
+    folders = [] if description.embedded else list_cache_folders(root)
+    name = name_entry(description.name, layout)
+    found = find_entry(name, folders)
+    if found is None:
+        published = description.check_published(layout) or published
+        arrays = layout.read()
+        found = write_entry(name, folders, Loaded(arrays, digest_arrays(arrays), published))
     return found
 
 
-def read_entry(entry: Path, folders: Sequence[Path]) -> Loaded:
-    """Return the arrays of an entry, mapped; the values are read only if the files were touched since the last time."""
-    checks = _read_checks(entry)
-    paths = [_get_path(entry, name) for name in checks]
-    marks = take_marks(paths)
-    digest = digest_checks(checks)
-    arrays = Arrays(**{name: _map(_get_path(entry, name), check) for name, check in checks.items()})
-    if not is_proven(folders, entry.name, digest, marks):
-        check_entry(entry)
-        keep_proof(folders, entry.name, digest, marks)
-    return Loaded(arrays, digest)
+def name_entry(name: str, layout: Layout) -> str:
+    """Return the name of the entry for the files as they are now."""
+    marks = []
+    for path in (*layout.files, *layout.watched):
+        status = path.stat()
+        marks.append([path.relative_to(layout.folder).as_posix(), status.st_size, status.st_mtime_ns])
+    return f"{name}-{sha256(json.dumps(marks).encode()).hexdigest()[:16]}.v{VERSION}"
 
 
-def check_entry(entry: Path) -> None:
-    """Read all files of an entry; a DamagedEntry names the one that is not as it was written."""
-    for name, check in _read_checks(entry).items():
-        path = _get_path(entry, name)
-        if compute_digest(path) != check["digest"]:
-            raise DamagedEntry(path)
+def find_entry(name: str, folders: Sequence[Path]) -> Loaded | None:
+    """Return the arrays of an entry, mapped; None if there is no entry, or a damaged one, which is removed."""
+    for folder in folders:
+        try:
+            return read_entry(folder / name)
+        except (DataError, FileNotFoundError):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        except OSError:  # it can't be read now: the folder of another user, a failing disk
+            continue
+    return None
 
 
-def distrust_entry(entry: Path, folders: Sequence[Path]) -> None:
-    """Have the files of an entry read again when they are next used."""
-    drop_proof(folders, entry.name)
+def read_entry(entry: Path, *, verify: bool = False) -> Loaded:
+    """Map the arrays of an entry; a DataError names a file that is not what was written.
 
-
-def write_entry(entry: Path, arrays: Arrays) -> bool:
-    """Write an entry in the place of one that is not whole, and tell whether there is a whole one now."""
-    staging = entry.with_name(f".{entry.name}-{uuid.uuid4().hex}")
+    Args:
+        entry: the folder.
+        verify: read all values and compare their digests.
+    """
     try:
-        staging.mkdir(parents=True)
-        for name, array in arrays.items():
-            with _get_path(staging, name).open("wb") as file:
-                np.ascontiguousarray(array).tofile(file)
-                os.fsync(file.fileno())  # the rename must not reach the disk before the bytes
-        (staging / CHECKS).write_text(_format_checks(make_checks(arrays)))
-        if not _is_whole(entry):  # else another process was faster
-            shutil.rmtree(entry, ignore_errors=True)
-            os.rename(staging, entry)
-        return True
-    except OSError:  # no place, or another process renamed its own in the meantime
-        with suppress(OSError):
-            return _is_whole(entry)
-        return False
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        facts = read_json(entry / "entry.json")
+        digests, published = {str(name): str(value) for name, value in facts["digests"].items()}, facts["published"]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{entry / 'entry.json'}: must be as it was written ({error})") from error
+    arrays = {}
+    for name in (field.name for field in fields(Arrays)):
+        path = entry / f"{name}.npy"
+        try:
+            # Copy on write: torch wants memory that it may write to, and the file must not change.
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
+        except (ValueError, EOFError, TypeError, SyntaxError) as error:
+            raise DataError(f"{path}: must be a whole array of numbers ({error})") from error
+        kind, dimensions = (np.uint8, 4) if name.endswith("images") else (np.int64, 1)
+        if array.dtype != kind or array.ndim != dimensions:
+            raise DataError(
+                f"{path}: must hold {np.dtype(kind)} in {dimensions}-D, got {array.dtype} in {array.ndim}-D"
+            )
+        if name not in digests or (verify and digest_values(array) != digests[name]):
+            raise DataError(f"{path}: must have the values that were written, got others")
+        arrays[name] = array
+    loaded = Arrays(**arrays)
+    return Loaded(loaded, digest_arrays(loaded, digests), published is True)
 
 
-def _read_checks(entry: Path) -> Checks:
-    path = entry / CHECKS
-    with path.open("rb") as file:
-        text = file.read(LARGEST_CHECKS).decode(errors="replace")
-    try:
-        checks: Checks = parse_json(text)["arrays"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedEntry(path) from error
-    if text != _format_checks(checks) or list(checks) != [field.name for field in fields(Arrays)]:
-        raise DamagedEntry(path)
-    return checks
-
-
-def _format_checks(checks: Checks) -> str:
-    return json.dumps({"arrays": checks, "digest": digest_checks(checks)}) + "\n"
-
-
-def _map(path: Path, check: dict[str, Any]) -> NDArray[Any]:
-    kind, shape = np.dtype(check["kind"]), tuple(check["shape"])
-    if path.stat().st_size != kind.itemsize * math.prod(shape):
-        raise DamagedEntry(path)
-    # Copy on write: torch wants memory that it may write to, and the file must not change.
-    return np.memmap(path, kind, "c", shape=shape)
-
-
-def _is_whole(entry: Path) -> bool:
-    try:
-        check_entry(entry)
-    except (FileNotFoundError, NotADirectoryError, DamagedEntry):
-        return False
-    return True
-
-
-def _get_path(entry: Path, name: str) -> Path:
-    return entry / f"{name}.bin"
+def write_entry(name: str, folders: Sequence[Path], loaded: Loaded) -> Loaded:
+    """Write an entry into the first folder that can be written; return its arrays, mapped if that worked."""
+    for folder in folders:
+        staging = folder / f".{name}-{uuid.uuid4().hex}"
+        try:
+            staging.mkdir(parents=True)
+            for key, array in loaded.arrays.items():
+                with (staging / f"{key}.npy").open("wb") as file:
+                    np.save(file, array, allow_pickle=False)
+                    file.flush()
+                    os.fsync(file.fileno())  # the rename must not reach the disk before the values
+            digests = {key: digest_values(array) for key, array in loaded.arrays.items()}
+            (staging / "entry.json").write_text(json.dumps({"published": loaded.published, "digests": digests}))
+            with suppress(OSError):  # another process was faster
+                staging.rename(folder / name)
+            return read_entry(folder / name, verify=True)
+        except (OSError, DataError):  # not writable, or full
+            continue
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    return loaded

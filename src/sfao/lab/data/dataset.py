@@ -6,13 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfao.lab.data.cache import Loaded, find_cached, keep_cached
-from sfao.lab.data.description import DatasetDescription
-from sfao.lab.data.errors import name_read_errors
+from sfao.lab.data.cache import load_layout
 from sfao.lab.data.root import resolve_root
-from sfao.lab.data.seal import Origin
 from sfao.lab.data.sets import get_description
-from sfao.lab.data.source import Source
 
 
 @dataclass(frozen=True)
@@ -30,13 +26,13 @@ class Dataset:
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    #: False when there are fewer images than the publisher's.
+    #: False if there are fewer images than published.
     complete: bool
-    #: Part of an installed package: real images, but few, and never to be passed off as the full set.
+    #: True for data inside this package: real images, but few.
     embedded: bool
-    #: Equal where all values are: tells these data from others of the same name and size.
+    #: Equal if all values are equal, whatever files they came from.
     digest: str = ""
-    #: True when every file is known to be the publisher's; None for data that nobody published under this name.
+    #: True if every file is the publisher's; None for data that nobody published under this name.
     published: bool | None = None
 
 
@@ -47,35 +43,15 @@ def load_dataset(name: str, data_root: str | os.PathLike[str] | None = None) -> 
     """
     description = get_description(name)
     root = resolve_root(data_root)
-    with name_read_errors(root):
-        layout = description.find_layout(root)
-    with name_read_errors(layout.folder):
-        if description.embedded:  # small files, read quickly, which leave nothing in the data root
-            return _make_dataset(description, Loaded(layout.read(), description.digest), published=True)
-        return _load(Source(description, layout, root))
-
-
-def _load(source: Source) -> Dataset:
-    """Return the data from the cache if it has what was read from these very files, else from them."""
-    name = source.description.name
-    seal = source.recall() or source.check()
-    loaded = find_cached(name, seal.digest, source.folders)
-    if loaded is None:
-        seal, arrays = source.read()  # all files are checked: what is remembered may be the times of folders alone
-        loaded = keep_cached(name, seal.digest, source.folders, arrays)
-    return _make_dataset(source.description, loaded, published=seal.origin is Origin.PUBLISHED)
-
-
-def _make_dataset(description: DatasetDescription, loaded: Loaded, *, published: bool) -> Dataset:
-    arrays = loaded.arrays
+    loaded = load_layout(description, description.find_layout(root), root)
     return Dataset(
         name=description.name,
-        **{key: torch.from_numpy(array) for key, array in arrays.items()},
+        **{key: torch.from_numpy(array) for key, array in loaded.arrays.items()},
         classes=description.classes,
         mean=description.mean,
         std=description.std,
-        complete=description.is_complete(len(arrays.train_labels), len(arrays.test_labels)),
+        complete=description.is_complete(len(loaded.arrays.train_labels), len(loaded.arrays.test_labels)),
         embedded=description.embedded,
         digest=loaded.digest,
-        published=published,
+        published=loaded.published,
     )

@@ -1,11 +1,10 @@
 """The folders of this machine that hold data."""
 
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import platformdirs
-
-from sfao.lab.data.digests import digest_text
 
 #: The environment variable that names the data root.
 VARIABLE = "SFAO_DATA"
@@ -23,5 +22,5 @@ def get_user_cache() -> Path:
 
 
 def list_cache_folders(root: Path) -> list[Path]:
-    """List the folders for cached arrays, the best first: next to the data, else in the user's cache folder."""
-    return [root / ".sfao-cache", get_user_cache() / "arrays" / digest_text(str(root.resolve()))[7:23]]
+    """List the folders for cached arrays, the preferred one first: next to the data, then the user's cache folder."""
+    return [root / ".sfao-cache", get_user_cache() / "arrays" / sha256(str(root.resolve()).encode()).hexdigest()[:16]]

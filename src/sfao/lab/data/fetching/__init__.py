@@ -1,1 +1,0 @@
-"""Getting, listing and verifying data sets: downloads, archives, digests."""
