@@ -33,7 +33,8 @@ def test_the_wheel_holds_all_of_the_package_and_nothing_else(wheel):
 
 def test_the_metadata_of_the_wheel(wheel):
     told = message_from_bytes(ZipFile(wheel).read(f"sfao-{sfao.__version__}.dist-info/METADATA"))
-    assert (told["Name"], told["Version"], told["License-Expression"]) == ("sfao", sfao.__version__, "MIT AND CC-BY-SA-3.0")
+    assert (told["Name"], told["Version"]) == ("sfao", sfao.__version__)
+    assert told["License-Expression"] == "MIT AND CC-BY-SA-3.0"
     assert told["Author"] == "The sfao developers"
     assert "continual learning" in told["Keywords"]
     assert "Typing :: Typed" in told.get_all("Classifier")

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 import sfao
 
-for absent in ("typer", "rich", "pydantic", "yaml", "scipy", "matplotlib", "mlxtend"):
+for absent in ("typer", "rich", "pydantic", "yaml", "scipy", "matplotlib", "pooch"):
     assert importlib.util.find_spec(absent) is None, absent
 
 torch.manual_seed(0)
@@ -91,7 +91,7 @@ def test_the_command_says_which_extra_is_missing(bare):
     done = bare.run("sfao", "demo")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith("sfao: the command needs the extra `lab` (missing: matplotlib, mlxtend, ")
+    assert line.startswith("sfao: the command needs the extra `lab` (missing: matplotlib, ")
     assert line.endswith("pip install 'sfao[lab]'")
 
 
