@@ -319,6 +319,15 @@ def test_the_model_must_be_known_and_use_the_parameters():
         optimizer.consolidate(task(0), loss, model=model)
 
 
+def test_weights_that_are_not_finite_are_named():
+    model, optimizer = make_trained(1)
+    with torch.no_grad():
+        model[2].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"the weights of layer '2' must be finite, got NaN or inf"):
+        optimizer.consolidate(task(0), loss)
+    assert optimizer.gate.tasks == 1
+
+
 def test_wrapped_models():
     model = network()
     wanted = SFAO(model)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from sfao.decision import Decision
-from sfao.graph_step import GraphStep, can_capture, make_key
+from sfao.graph_step import run_graphs
 from sfao.optimizer import SFAO
-from sfao.step import measure, project, read_gradients
+from sfao.step import compare_and_decide, project, read_gradients, set_norms
 from tests.problem import PROJECT, loss, make_trained, network, task
 
 pytestmark = pytest.mark.filterwarnings("ignore:the directions of these layers span:RuntimeWarning")
@@ -22,11 +22,8 @@ def make_steps(optimizer, model, seed, dtype=torch.float32):
     return read_gradients(optimizer.gate)
 
 
-def plain(steps):
-    measure(steps)
-    for step in steps:
-        step.decide()
-    project([step for step in steps if step.decision is Decision.PROJECT])
+def updates(steps):
+    return [g.clone() for step in steps if step.decision is not Decision.DISCARD for g in step.present]
 
 
 @pytest.mark.parametrize("options", [PROJECT, MIXED, {**MIXED, "storage": "factored"}, {"accept_above": -1}], ids=str)
@@ -36,54 +33,54 @@ def test_the_same_updates_as_the_plain_step(options, dtype):
     optimizer = SFAO(model, capacity=9, **options)
     for number in range(2):
         optimizer.consolidate(task(number, dtype=dtype), loss)
-    decisions, graphs = set(), None
+    decisions = set()
     for seed in range(10, 30):
         fast = make_steps(optimizer, model, seed, dtype)
-        assert can_capture(fast)
-        graphs = GraphStep(fast) if graphs is None else graphs
-        if not graphs.run(fast):  # nearly inside the span
+        if not run_graphs(optimizer.gate, fast):  # nearly inside the span
             continue
-        updates = [gradient.clone() for step in fast for gradient in step.present]
+        changed = updates(fast)
         slow = make_steps(optimizer, model, seed, dtype)
-        plain(slow)
+        set_norms(slow)
+        compare_and_decide(slow)
+        project([step for step in slow if step.decision is Decision.PROJECT])
         for one, other in zip(fast, slow, strict=True):
             assert one.decision is other.decision
             assert one.kept == pytest.approx(other.kept, abs=1e-4)
             assert one.cosine == pytest.approx(other.cosine, abs=1e-5)
             assert one.sample is other.sample or torch.equal(one.sample, other.sample)
-        expected = [gradient for step in slow for gradient in step.present]
+            one.layer.sampler.turn += 1
         tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
-        assert all(torch.allclose(a, b, atol=tolerance) for a, b in zip(updates, expected, strict=True))
+        assert all(torch.allclose(a, b, atol=tolerance) for a, b in zip(changed, updates(slow), strict=True))
         decisions |= {step.decision for step in fast}
-        for layer in optimizer.gate.layers:
-            layer.sampler.turn += 1
+    assert len(optimizer.gate.graphs) == 1
     assert len(decisions) == (3 if "samples" in options else 1)
 
 
 def test_rare_cases_are_left_to_the_plain_step():
     model, optimizer = make_trained(1, capacity=5, **PROJECT)
-    graphs = GraphStep(make_steps(optimizer, model, 3))
+    assert run_graphs(optimizer.gate, make_steps(optimizer, model, 3))
     for factor in (1e20, 0.0, float("nan")):
         steps = make_steps(optimizer, model, 3)
         for gradient in steps[0].present:
             gradient.mul_(factor)
         before = [gradient.clone() for step in steps for gradient in step.present]
-        assert not graphs.run(steps)
+        assert not run_graphs(optimizer.gate, steps)
         after = [gradient for step in steps for gradient in step.present]
         assert all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in zip(before, after, strict=True))
 
 
-def test_what_cannot_be_captured():
+def test_graphs_belong_to_a_memory_and_to_the_projection_off_its_span():
     model, optimizer = make_trained(1, capacity=5)
-    steps = make_steps(optimizer, model, 0)
-    assert can_capture(steps)
-    key = make_key(steps)
-    assert make_key(make_steps(optimizer, model, 1)) == key
+    gate = optimizer.gate
+    assert run_graphs(gate, make_steps(optimizer, model, 0))
+    before = dict(gate.graphs)
+    optimizer.consolidate(task(1), loss)
+    assert run_graphs(gate, make_steps(optimizer, model, 0))
+    assert gate.graphs.keys().isdisjoint(before)
     optimizer.param_groups[0]["projection"] = "cone"
-    assert not can_capture(steps)
-    assert make_key(steps) != key
+    assert not run_graphs(gate, make_steps(optimizer, model, 0))
     empty = SFAO(copy.deepcopy(model))
-    assert not can_capture(make_steps(empty, model, 0) or steps)
+    assert not run_graphs(empty.gate, make_steps(empty, model, 0))
     spanned_model, spanned = make_trained(0)
     spanned.consolidate(task(0), target="logit")
-    assert not can_capture(make_steps(spanned, spanned_model, 0))
+    assert not run_graphs(spanned.gate, make_steps(spanned, spanned_model, 0))

@@ -145,7 +145,6 @@ def test_repr_shows_what_differs_from_the_defaults():
     groups = layer_groups(nn.Sequential(*[nn.Linear(3, 3) for _ in range(4)]))
     groups[3]["accept_above"] = 0.5
     assert repr(SFAO(groups, lr=0.05, capacity=50)) == "SFAO(4 layers, lr=0.05, capacity=50, accept_above per layer)"
-    assert (
-        repr(Gate(network(), granularity="global", strict=True)) == "Gate(1 layer, granularity='global', strict=True)"
-    )
+    gate = Gate(network(), granularity="global", strict=True, seed=3)
+    assert repr(gate) == "Gate(1 layer, strict=True, granularity='global', seed=3)"
     assert repr(SFAO(network())) == "SFAO(2 layers)"

@@ -339,3 +339,17 @@ def test_a_step_changes_no_direction():
     after = [tensor for layer in optimizer.gate.layers for tensor in layer.memory.parts[0].held]
     assert all(torch.equal(a, b) for a, b in zip(held, after, strict=True))
     assert optimizer.workspace_bytes > 0
+
+
+def test_what_is_left_inside_the_span_is_measured():
+    """|g|^2 - |u|^2 would be rounding there."""
+    model = nn.Linear(3, 3)
+    optimizer = SFAO(model, **PROJECT)
+    batches = [(torch.randn(1, 3), torch.tensor([number % 3])) for number in range(12)]
+    optimizer.consolidate(batches, loss)
+    loss(model(batches[0][0]), batches[0][1]).backward()
+    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+    optimizer.step()
+    left = torch.cat([p.grad.flatten() for p in model.parameters()]).norm() / norm
+    assert optimizer.kept()["(root)"] == pytest.approx(float(left), rel=1e-3, abs=1e-12)
+    assert float(left) < 1e-5

@@ -26,7 +26,7 @@ from sfao.batches import (
     to_model,
 )
 from sfao.checks import check_choice, check_count
-from sfao.distributed import Ranks, backward_in_shards, full_tensor, is_data_parallel, name_ranks
+from sfao.distributed import Ranks, backward_in_shards, full_tensor, is_data_parallel, name_ranks, to_local
 from sfao.layers import Layer, check_model
 from sfao.memory.memory import Memory, check_norm, find_scale, full_precision, measure_norms
 from sfao.memory.slots import Slots
@@ -69,7 +69,7 @@ class Task:
     def evaluate(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the value whose gradient is stored."""
         evaluate = measure_true_logit if self.target == "logit" else make_objective(self.loss, self.objective)
-        value = evaluate(model, batch)
+        value = evaluate(model, to_model(batch, model))
         if not bool(torch.isfinite(value)):
             raise ValueError(f"the loss of a past task must be finite, got {float(value.detach())}")
         return value
@@ -152,11 +152,14 @@ def consolidate(gate: "Gate", model: nn.Module | None, task: Task) -> int:
     return stored
 
 
-def take_task(gate: "Gate", model: nn.Module, task: Task, ranks: Ranks) -> "list[Incoming | Admission]":
+def take_task(gate: "Gate", model: nn.Module, task: Task, ranks: Ranks) -> "list[Incoming]":
     """Return the directions of a task for every layer; memories are as they were.
 
     All ranks compute the gradients of the batches of all, so they end with the same memory.
     """
+    for layer in gate.layers:
+        if not all(bool(torch.isfinite(to_local(parameter)).all()) for parameter in layer.parameters):
+            raise ValueError(f"the weights of layer {layer.name!r} must be finite, got NaN or inf: training diverged")
     if ranks.size > 1:
         check_ranks(gate, task, ranks)
     is_split = ranks.size > 1 and is_data_parallel(model)  # otherwise all ranks see the same batches
@@ -176,7 +179,7 @@ def take_task(gate: "Gate", model: nn.Module, task: Task, ranks: Ranks) -> "list
         mine = {number: map_tensors(lambda value: value.to("cpu"), batch) for number, batch in units}
         units = sorted((pair for of_rank in ranks.gather(mine) for pair in of_rank.items()), key=lambda pair: pair[0])
     parameters = [parameter for layer in gate.layers for parameter in layer.parameters]
-    is_used = has_units = False
+    has_units, is_used = False, False
     with eval_mode(model), torch.enable_grad():
         for number, batch in units:
             gradients = take_gradients(model, batch, task, parameters, gate.is_sharded)
@@ -205,10 +208,9 @@ def take_gradients(
     if not trainable:
         raise ValueError("at least one gated parameter must require gradients to consolidate, got none")
     if is_sharded:
-        found = backward_in_shards(model, lambda: task.evaluate(model, to_model(batch, model)), trainable)
+        found = backward_in_shards(model, lambda: task.evaluate(model, batch), trainable)
     else:
-        value = task.evaluate(model, to_model(batch, model))
-        found = list(torch.autograd.grad(value, trainable, allow_unused=True))
+        found = list(torch.autograd.grad(task.evaluate(model, batch), trainable, allow_unused=True))
     return {parameter: own for parameter, own in zip(trainable, found, strict=True) if own is not None}
 
 
@@ -248,72 +250,74 @@ def warn_of_spanned(layers: Sequence[Layer]) -> None:
 # -- Storing -------------------------------------------------------------------------------------------------
 
 
-def open_memories(layers: Sequence[Layer], task: int, count: int) -> "list[Incoming | Admission]":
+def open_memories(layers: Sequence[Layer], task: int, count: int) -> "list[Incoming]":
     """Return what takes in `count` units of a task for each layer.
 
-    Layers with the same history share a plan, so that fewer gradients are needed.
+    Layers with the same history share the slots that one of them drew, so that fewer gradients are needed.
     """
-    plans: list[Plan] = []
-    incoming: list[Incoming | Admission] = []
+    incoming: list[Incoming] = []
     for layer in layers:
         if layer.options["admit_below"] < 1 or layer.options["min_norm"] > 0:
             incoming.append(Admission(layer, task))
             continue
-        key = layer.memory.slots, layer.options["capacity"], layer.options["eviction"]
-        plan = next((plan for plan in plans if plan.key == key), None)
-        if plan is None:
-            plan = Plan(*key, layer.generator.clone_state(), task, count)
-            plans.append(plan)
-            incoming.append(Incoming(layer, plan, plan.generator))
-        else:
-            incoming.append(Incoming(layer, plan, layer.generator))
+        alike = [own for own in incoming if own.history is not None and own.history == read_history(layer)]
+        incoming.append(Incoming(layer, task, count, alike[0] if alike else None))
     return incoming
 
 
-class Plan:
-    """Slots that the units of a task will take in memories with one history; later units may replace earlier ones.
-
-    Slots are assigned first, so that only gradients that will be stored are computed.
-    """
-
-    def __init__(
-        self, slots: Slots, capacity: int, eviction: str, generator: torch.Generator, task: int, count: int
-    ) -> None:
-        self.key = slots, capacity, eviction
-        self.generator = generator
-        units: dict[int, int] = {}
-        for number in range(count):
-            slots, slot = slots.insert(task, capacity, eviction, generator)
-            if slot is not None:
-                units[slot] = number
-        self.slots = slots
-        #: The slot of every unit that is stored.
-        self.owners = {number: slot for slot, number in units.items()}
+def read_history(layer: Layer) -> tuple[Slots, int, str]:
+    """Return what the slots of the next directions depend on."""
+    return layer.memory.slots, layer.options["capacity"], layer.options["eviction"]
 
 
 class Incoming:
-    """Directions of a task on their way into the memory of a layer, which changes only in `commit`."""
+    """Directions of a task on their way into the memory of a layer, which changes only in `commit`.
 
-    def __init__(self, layer: Layer, plan: Plan, generator: torch.Generator) -> None:
-        self.layer, self._plan, self._generator = layer, plan, generator
+    Slots are assigned first, so that only gradients that will be stored are computed.
+
+    Args:
+        layer: the layer.
+        task: the number of the task.
+        count: of the units, of which later ones may replace earlier ones.
+        other: a layer with the same history, whose slots are taken.
+    """
+
+    history: tuple[Slots, int, str] | None
+
+    def __init__(self, layer: Layer, task: int, count: int, other: "Incoming | None") -> None:
+        self.layer, self.history = layer, read_history(layer)
+        self._generator = layer.generator
+        #: The slot of every unit that is stored, and the slot table after all of them.
+        self._owners: dict[int, int]
+        self._slots: Slots
         self._staged: dict[int, list[list[Tensor]]] = {}
+        if other is not None:
+            self._owners, self._slots = other._owners, other._slots
+            return
+        self._generator = layer.generator.clone_state()
+        slots, capacity, eviction = self.history
+        units: dict[int, int] = {}
+        for number in range(count):
+            slots, slot = slots.insert(task, capacity, eviction, self._generator)
+            units |= {} if slot is None else {slot: number}
+        self._owners, self._slots = {number: slot for slot, number in units.items()}, slots
 
     def wants(self, number: int) -> bool:
         """Return True if the gradient of a unit is needed."""
-        return number in self._plan.owners
+        return number in self._owners
 
     def add(self, number: int, gradients: Sequence[Tensor | None]) -> None:
         """Stage the gradient of a unit, unless it is zero."""
         norm = measure_norm(self.layer, gradients) if self.wants(number) else 0.0
         if norm > 0:
-            self._staged[self._plan.owners[number]] = self.layer.memory.encode(gradients, norm)
+            self._staged[self._owners[number]] = self.layer.memory.encode(gradients, norm)
 
     def commit(self) -> int:
         """Store the staged directions; return how many there are.
 
         Of units without a gradient, the directions that were in their slots stay, and new slots are given up.
         """
-        memory, planned, staged = self.layer.memory, self._plan.slots, self._staged
+        memory, planned, staged = self.layer.memory, self._slots, self._staged
         kept = [slot for slot in range(len(planned.tasks)) if slot < len(memory) or slot in staged]
         table = [(planned if slot in staged else memory.slots).read(slot) for slot in kept]
         directions = {place: staged.pop(slot) for place, slot in enumerate(kept) if slot in staged}
@@ -323,23 +327,20 @@ class Incoming:
         return stored
 
 
-class Admission:
+class Admission(Incoming):
     """The same where `admit_below` or `min_norm` looks at the gradient: all are computed, for a copy of the memory."""
 
     def __init__(self, layer: Layer, task: int) -> None:
-        self.layer, self._task, self._stored = layer, task, 0
+        self.layer, self.history, self._task, self._stored = layer, None, task, 0
         self._memory, self._generator = layer.memory.clone(), layer.generator.clone_state()
 
     def wants(self, number: int) -> bool:
-        """Return True if the gradient of a unit is needed."""
         return True
 
     def add(self, number: int, gradients: Sequence[Tensor | None]) -> None:
-        """Store the gradient of a unit in the copy, if it is admitted."""
         self._stored += insert(self.layer, self._memory, self._generator, gradients, self._task)
 
     def commit(self) -> int:
-        """Replace the memory by the copy; return how many directions were stored."""
         self.layer.memory, self.layer.generator = self._memory, self._generator
         return self._stored
 

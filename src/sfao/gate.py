@@ -2,8 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from statistics import fmean
-from typing import Any, Self, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
@@ -28,6 +29,9 @@ from sfao.options import (
 )
 from sfao.state import GateState, adopt_state, parse_state, write_state
 from sfao.step import apply_gate, measure_risk
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Gate:
@@ -303,7 +307,7 @@ class Gate:
         return values
 
     def __repr__(self) -> str:
-        return describe("Gate", len(self.layers), self.granularity, self.param_groups)
+        return describe("Gate", self, self.param_groups)
 
     # -- State -----------------------------------------------------------------------------------------
 
@@ -331,3 +335,16 @@ class Gate:
         # A copy has no optimizer yet: attach() it.
         alone = {"_attachment": None, "checked_members": (), "is_used": False}
         return {**self.__dict__, **alone, "_hidden": {}, "hooks": OrderedDict(), "graphs": {}}
+
+
+def of_gate(method: Callable[Concatenate[Gate, P], T], *, ends_task: bool = False) -> Callable[Concatenate[Any, P], T]:
+    """Return a method of SFAO that calls one of its gate. If that ends a task, momentum starts again."""
+
+    @wraps(method)
+    def call(optimizer: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result = method(optimizer.gate, *args, **kwargs)
+        for state in optimizer.state.values() if ends_task else ():
+            state.pop("momentum_buffer", None)
+        return result
+
+    return call

@@ -1,8 +1,8 @@
 """The gate's step on CUDA, captured as two graphs: it is hundreds of small kernels that take long to launch.
 
-The first graph measures copies of the gradients. One transfer brings its numbers to the host, which decides as on a
-CPU. The second graph projects the copies. Rare cases (extreme norms, nearly dependent directions) are left to the plain
-step.
+The first graph measures copies of the gradients, and computes their projections' weights. One transfer brings its
+numbers to the host, which decides as on a CPU. The second graph projects the copies. Rare cases (extreme norms, nearly
+dependent directions) are left to the plain step.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,27 @@ if TYPE_CHECKING:
 
 def run_graphs(gate: "Gate", steps: Sequence["LayerStep"]) -> bool:
     """Decide and project with CUDA graphs; return False, with nothing changed, where that isn't possible."""
-    if gate.is_sharded or not steps:
+    if not steps or gate.is_sharded or not all(can_capture(step) for step in steps):
         return False
-    key = make_key(steps)
+    # The products among directions are computed anew after these have changed.
+    key = tuple((step.present[0].dtype, step.active, id(step.memory.gram(step.active))) for step in steps)
     if key not in gate.graphs:
+        if len({(gradient.device, gradient.dtype) for step in steps for gradient in step.present}) != 1:
+            return False
         gate.graphs.clear()
-        is_capturing = torch.cuda.is_current_stream_capturing()
-        gate.graphs[key] = GraphStep(steps) if can_capture(steps) and not is_capturing else None
-    graphs = gate.graphs[key]
-    return graphs is not None and graphs.run(steps)
+        gate.graphs[key] = GraphStep(steps)
+    graphs: GraphStep = gate.graphs[key]
+    return graphs.run(steps)
+
+
+def can_capture(step: "LayerStep") -> bool:
+    """Return True if the step of a layer can be captured."""
+    memory = step.memory
+    if not memory.slots.tasks or step.layer.options["projection"] != "span":
+        return False
+    if memory.parts[0].held[0].device != step.present[0].device or memory.gram(step.active).has_zero:
+        return False
+    return memory.projection("span", step.active).rank < sum([gradient.numel() for gradient in step.present])
 
 
 class GraphStep:
@@ -45,36 +57,29 @@ class GraphStep:
     """
 
     def __init__(self, steps: Sequence["LayerStep"]) -> None:
-        self._device = steps[0].present[0].device
+        device = steps[0].present[0].device
         self._buffers = [torch.zeros_like(gradient) for step in steps for gradient in step.present]
         remaining = iter(self._buffers)
         self._copies = [
             type(step)(step.layer, [None if gradient is None else next(remaining) for gradient in step.gradients])
             for step in steps
         ]
-        #: What the key names by its address must live as long.
-        self._alive = [(step.memory.slots, step.memory.parts[0].held) for step in steps]
-        projections = [step.memory.projection("span", step.active) for step in steps]
-        norms = [step.memory.gram(step.active).inverse_norms for step in steps]
-        longest = max(map(len, norms))
-        self._inverse_norms = torch.stack([pad(own, (0, longest - len(own))) for own in norms])
-        self._scaled = torch.stack([_pad_square(p.scaled, longest) for p in projections if isinstance(p, Span)])
-        self._projections = projections
-        shape = len(steps), longest
+        # What the key names by its address must live as long.
+        self._grams = [step.memory.gram(step.active) for step in steps]
+        self._projections = [step.memory.projection("span", step.active) for step in steps]
+        longest = max(len(step.memory) for step in steps)
+        norms = [pad(gram.inverse_norms, (0, longest - len(gram.inverse_norms))) for gram in self._grams]
+        self._inverse_norms = torch.stack(norms)
+        self._scaled = torch.stack([_pad_square(p.scaled, longest) for p in self._projections if isinstance(p, Span)])
         self._is_stored = (self._inverse_norms > 0).cpu()
-        #: By layer, the sampled directions; 1 if it is projected, and 0 otherwise. Each with its copy on the host.
-        self._is_sampled, self._sampled = (self._make(shape, torch.bool, device) for device in ("cpu", self._device))
-        self._is_projected, self._projected = (
-            self._make((len(steps), 1), torch.float64, device) for device in ("cpu", self._device)
-        )
-        self._dots, self._weights = (self._make(shape, torch.float64, self._device) for _ in range(2))
-        self._numbers = self._make((0,), torch.float64, self._device)
-        self._measuring = capture(self._measure, self._device)
-        self._changing = capture(self._change, self._device)
-
-    def _make(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-        is_pinned = self._device.type == "cuda" and device == "cpu"
-        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=is_pinned)
+        #: By layer, the sampled directions; and 1 if it is projected. Each with its copy on the host.
+        pin, shape = device.type == "cuda", (len(steps), longest)
+        self._is_sampled = torch.zeros(shape, dtype=torch.bool, device="cpu", pin_memory=pin)
+        self._is_projected = torch.zeros(len(steps), 1, dtype=torch.float64, device="cpu", pin_memory=pin)
+        self._sampled, self._projected = self._is_sampled.to(device), self._is_projected.to(device)
+        self._dots = torch.zeros(shape, dtype=torch.float64, device=device)
+        self._weights, self._numbers = torch.zeros_like(self._dots), torch.zeros(0, device=device)
+        self._measuring, self._changing = capture(self._measure, device), capture(self._change, device)
 
     def _measure(self) -> None:
         for dots, copy in zip(self._dots, self._copies, strict=True):
@@ -91,7 +96,7 @@ class GraphStep:
 
     def _change(self) -> None:
         weights = self._weights * self._projected
-        narrow = weights.float() if self._copies[0].present[0].dtype != torch.float64 else weights
+        narrow = weights if self._buffers[0].dtype == torch.float64 else weights.float()
         for own, copy in zip(narrow, self._copies, strict=True):
             copy.memory.subtract_(copy.matrices, own[: len(copy.memory)])
             for matrix, gradient, last in zip(copy.matrices, copy.gradients, copy.memory.channels_last, strict=True):
@@ -100,14 +105,11 @@ class GraphStep:
 
     def _draw(self, steps: Sequence["LayerStep"]) -> None:
         """Draw the directions to compare with, for all layers."""
-        for step in steps:
-            step.sample = step.draw()
-        drawn = [(number, step.sample) for number, step in enumerate(steps) if step.sample is not None]
         self._is_sampled.copy_(self._is_stored)
-        if drawn:
-            self._is_sampled[[number for number, _ in drawn]] = False
-            rows = [number for number, sample in drawn for _ in range(len(sample))]
-            self._is_sampled[rows, torch.cat([sample for _, sample in drawn])] = True
+        for own, step in zip(self._is_sampled, steps, strict=True):
+            step.sample = step.draw()
+            if step.sample is not None:
+                own.zero_().index_fill_(0, step.sample, True)
         self._sampled.copy_(self._is_sampled, non_blocking=True)
 
     def run(self, steps: Sequence["LayerStep"]) -> bool:
@@ -117,55 +119,22 @@ class GraphStep:
         self._draw(steps)
         self._measuring.replay()
         numbers = self._numbers.tolist()
-        norms, rest = iter(numbers[: len(gradients)]), numbers[len(gradients) :]
+        norms, rest, count = iter(numbers[: len(gradients)]), numbers[len(gradients) :], len(steps)
+        is_projected = []
         for number, (step, projection) in enumerate(zip(steps, self._projections, strict=True)):
-            smallest, largest, removed, size = rest[number :: len(steps)]
+            smallest, largest, removed, size = rest[number::count]
             step.norm = sum(next(norms) ** 2 for _ in step.present) ** 0.5
             if not SMALL < step.norm < LARGE:
                 return False
-            step.extremes = [smallest, largest]
-            step.decide(clears=False)
-            is_projected = step.decision is Decision.PROJECT
-            if is_projected and step.needs_float64(projection, removed, size):
+            step.decide(smallest, largest)
+            is_projected.append([step.decision is Decision.PROJECT])
+            if step.decision is Decision.PROJECT and step.set_kept(projection, removed, size):
                 return False
-            step.kept = step.share_left(removed) if is_projected else 1.0
-            self._is_projected[number] = is_projected
+        self._is_projected.copy_(torch.tensor(is_projected))
         self._projected.copy_(self._is_projected, non_blocking=True)
         self._changing.replay()
         torch._foreach_copy_(gradients, self._buffers)
-        for step in steps:
-            if step.decision is Decision.DISCARD:
-                step.clear()
         return True
-
-
-def make_key(steps: Sequence["LayerStep"]) -> tuple[object, ...]:
-    """Return what the graphs depend on: memories, options, and the form of the gradients."""
-    return tuple(
-        (
-            id(step.memory.slots),
-            id(step.memory.parts[0].held),
-            step.active,
-            step.layer.options["projection"],
-            *((gradient.shape, gradient.stride(), gradient.dtype) for gradient in step.present),
-        )
-        for step in steps
-    )
-
-
-def can_capture(steps: Sequence["LayerStep"]) -> bool:
-    """Return True if the step of these layers can be captured."""
-    if len({(gradient.device, gradient.dtype) for step in steps for gradient in step.present}) != 1:
-        return False
-    for step in steps:
-        memory, size = step.memory, sum(gradient.numel() for gradient in step.present)
-        if not len(memory) or step.layer.options["projection"] != "span":
-            return False
-        if memory.parts[0].tensors[0].device != step.present[0].device or memory.gram(step.active).has_zero:
-            return False
-        if memory.projection("span", step.active).rank >= size:
-            return False
-    return True
 
 
 def _pad_square(matrix: Tensor, size: int) -> Tensor:

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from sfao.batches import clean_name, unwrap
 from sfao.decision import COUNTED, Sampler
 from sfao.distributed import check_not_flat, reshard, to_local
-from sfao.memory.dense import DenseDirections
-from sfao.memory.directions import Directions, lay_out
+from sfao.memory.directions import lay_out, make_parts
 from sfao.memory.memory import Memory, is_channels_last
-from sfao.options import MEMORY_DTYPES, STORAGES, read_options
+from sfao.options import read_options
 
 #: What the paper's classes accept: a model, tensors, (name, tensor) pairs, or param groups.
 Parameters = nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -58,8 +57,9 @@ def as_groups(parameters: Parameters, groups: Sequence[dict[str, Any]] = ()) -> 
     """
     if isinstance(parameters, nn.Module):
         parameters = layer_groups(parameters)
-    if isinstance(parameters, Tensor):
-        raise ValueError("`params` must be a model, or an iterable of parameters or param groups, got a Tensor")
+    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
+        kind = type(parameters).__name__
+        raise ValueError(f"`params` must be a model, or an iterable of parameters or param groups, got a {kind}")
     found = [_as_group(item) for item in parameters]
     if not found:
         raise ValueError("`params` must hold at least one trainable parameter, got none")
@@ -123,7 +123,7 @@ class Layer:
         """Add parameters; those without entries have nothing to remember."""
         sized = [parameter for parameter in parameters if parameter.numel()]
         remaining = iter(sized)
-        for part in make_parts(sized, options):
+        for part in make_parts([p.shape for p in sized], options, sized[0].device) if sized else ():
             own = [next(remaining) for _ in part.layout.columns]
             self.memory.add_part(part, [is_channels_last(to_local(parameter)) for parameter in own])
         self.parameters += sized
@@ -135,26 +135,14 @@ class Layer:
         self.options["params"] = list(parameters)
 
 
-def make_parts(parameters: Sequence[Tensor], options: dict[str, Any]) -> list[Directions]:
-    """Return the directions of each matrix of the parameters.
-
-    A matrix that factors wouldn't make smaller is stored dense.
-    """
-    dtype, rank = MEMORY_DTYPES[options["memory_dtype"]], options["rank"]
-    parts = []
-    for layout in lay_out([parameter.shape for parameter in parameters]):
-        is_smaller = rank * (layout.rows + sum(layout.columns)) < layout.size
-        kind = STORAGES[options["storage"]] if is_smaller else DenseDirections
-        parts.append(kind(layout, dtype, rank, parameters[0].device))
-    return parts
-
-
 def check_fits(groups: Sequence[dict[str, Any]]) -> None:
     """Raise a ValueError if full dense memories of these groups don't fit in the free memory of their device."""
     needed: dict[torch.device, int] = {}
     for group in groups:
         sized = [parameter for parameter in group["params"] if parameter.numel() and parameter.requires_grad]
-        for part in make_parts(sized, group) if group["storage"] == "dense" else ():
+        for part in (
+            make_parts([p.shape for p in sized], group, torch.device("cpu")) if group["storage"] == "dense" else ()
+        ):
             device = sized[0].device
             needed[device] = needed.get(device, 0) + int(group["capacity"]) * part.bytes_per_direction
     for device, size in needed.items():

@@ -1,9 +1,8 @@
 """SFAO, the paper's optimizer: torch's SGD behind the gate."""
 
 from collections.abc import Callable, Mapping
-from functools import wraps
 from operator import attrgetter
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch.optim import SGD
 from torch.optim.sgd import sgd
 
 from sfao.attachment import ATTACHED, STATE_KEY, TASKS_KEY, drop_stale_state
-from sfao.gate import Gate
+from sfao.gate import Gate, of_gate
 from sfao.layers import Parameters, as_groups, layer_groups
 from sfao.options import (
     GATE_WIDE,
@@ -25,24 +24,6 @@ from sfao.options import (
 )
 from sfao.state import OLD_STATE, adopt_state, describe_keys
 from sfao.step import apply_gate
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def of_gate(
-    method: Callable[Concatenate[Gate, P], T], *, ends_task: bool = False
-) -> "Callable[Concatenate[SFAO, P], T]":
-    """Return a method of SFAO that calls one of its gate. If that ends a task, momentum starts again."""
-
-    @wraps(method)
-    def call(optimizer: "SFAO", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result = method(optimizer.gate, *args, **kwargs)
-        for state in optimizer.state.values() if ends_task else ():
-            state.pop("momentum_buffer", None)
-        return result
-
-    return call
 
 
 class SFAO(SGD):
@@ -227,7 +208,7 @@ class SFAO(SGD):
     workspace_bytes = property(attrgetter("gate.workspace_bytes"), doc=Gate.workspace_bytes.__doc__)
 
     def __repr__(self) -> str:
-        return describe("SFAO", len(self.gate.layers), self.gate.granularity, self.param_groups)
+        return describe("SFAO", self.gate, self.param_groups)
 
     # -- State -----------------------------------------------------------------------------------------
 

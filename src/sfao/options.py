@@ -8,9 +8,7 @@ from typing import Any, TypedDict
 import torch
 
 from sfao.checks import check_at_least_zero, check_choice, check_count, is_number, nearest
-from sfao.memory.dense import DenseDirections
-from sfao.memory.directions import Directions
-from sfao.memory.factored import FactoredDirections
+from sfao.memory.directions import MEMORY_DTYPES, STORAGES
 from sfao.memory.slots import EVICTIONS
 from sfao.projection import PROJECTIONS
 
@@ -81,13 +79,11 @@ SETTINGS: dict[str, Any] = {
 }
 GRANULARITIES = ("layer", "global")
 #: Options of the whole gate, which no param group can override.
-GATE_WIDE = ("granularity", "seed", "process_group", "sync")
+GATE_WIDE = {"granularity": "layer", "seed": 0, "process_group": None, "sync": True}
 OF_DRIFT_BOUND = ("tolerance", "every", "energy", "examples", "clip")
 #: Options of version 0.1.
 REMOVED = ("memory", "keep", "restore", "axes", "rule", "memory_budget")
 
-STORAGES: dict[str, type[Directions]] = {kind.kind: kind for kind in (DenseDirections, FactoredDirections)}
-MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CHOICES = {
     "cosine": ("signed", "absolute"),
     "projection": tuple(PROJECTIONS),
@@ -212,13 +208,13 @@ def check_settings(group: Mapping[str, Any]) -> None:
         raise ValueError('`momentum_form="ema"` goes with neither `nesterov` nor `dampening`, got one of them')
 
 
-def describe(owner: str, layers: int, granularity: str, groups: Sequence[Mapping[str, Any]]) -> str:
+def describe(owner: str, gate: Any, groups: Sequence[Mapping[str, Any]]) -> str:
     """Return one line with the class, the number of layers, and the options that differ from their defaults."""
+    layers, first = len(gate.layers), groups[0]
     defaults = {**(SETTINGS if owner == "SFAO" else {}), **OPTIONS}
-    first = groups[0]
     shared = {name for name in defaults if all(group[name] == first[name] for group in groups)}
     parts = [f"{layers} layer{'s' if layers > 1 else ''}"]
-    parts += ["granularity='global'"] if granularity == "global" else []
     parts += [f"{name}={first[name]!r}" for name in defaults if name in shared and first[name] != defaults[name]]
     parts += [f"{name} per layer" for name in defaults if name not in shared]
+    parts += [f"{name}={getattr(gate, name)!r}" for name, value in GATE_WIDE.items() if getattr(gate, name) != value]
     return f"{owner}({', '.join(parts)})"

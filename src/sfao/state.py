@@ -11,9 +11,10 @@ from torch import Tensor
 from sfao.decision import Sampler
 from sfao.distributed import full_tensor
 from sfao.layers import Layer
+from sfao.memory.directions import STORAGES
 from sfao.memory.memory import Memory
 from sfao.memory.slots import Slots
-from sfao.options import OPTIONS, STORAGES, check_options, read_options
+from sfao.options import OPTIONS, check_options, read_options
 
 if TYPE_CHECKING:
     from sfao.gate import Gate

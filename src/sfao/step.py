@@ -41,14 +41,15 @@ def apply_gate(gate: "Gate", groups: Sequence[dict[str, Any]]) -> None:
     with full_precision(device):
         steps = read_gradients(gate)
         if device != "cuda" or not run_graphs(gate, steps):
-            measure(steps)
-            for step in steps:
-                step.decide()
+            set_norms(steps)
+            compare_and_decide(steps)
             project([step for step in steps if step.decision is Decision.PROJECT])
     last = Outcome()
     for step in steps:
         name, layer = step.layer.name, step.layer
         layer.counts[step.decision or "zero"] += 1
+        if step.decision is Decision.DISCARD:
+            step.clear()
         if step.decision is not None:
             last.decisions[name] = step.decision
         if step.cosine is not None:
@@ -84,8 +85,9 @@ def read_gradients(gate: "Gate") -> list["LayerStep"]:
         gradients = [parameter.grad for parameter in layer.parameters]
         if gate.is_sharded:
             gradients = [None if gradient is None else full_tensor(gradient) for gradient in gradients]
-        if any([gradient is not None for gradient in gradients]):  # noqa: C419, quicker than a generator
-            found.append(LayerStep(layer, gradients))
+        step = LayerStep(layer, gradients)
+        if step.present:
+            found.append(step)
     names = [step.layer.name for step in found]
     if len(found) < len(gate.layers) and gate.model is not None and names != gate.with_gradient:
         check_model(gate.param_groups, gate.model)
@@ -93,40 +95,36 @@ def read_gradients(gate: "Gate") -> list["LayerStep"]:
     return found
 
 
-def measure(steps: Sequence["LayerStep"], *, with_dots: bool = True) -> None:
-    """Measure norms and inner products of all layers, with one transfer from the device.
-
-    Raise a NonFiniteGradient that names the first layer whose gradient isn't finite.
-    """
-    if not steps:
-        return
-    numbers = measure_norms([gradient for step in steps for gradient in step.present])
-    compared = [step for step in steps if with_dots and step.memory.slots.tasks]
-    for step in compared:
-        step.multiply()
-        numbers += step.find_extremes()
-    remaining = iter(fetch(numbers))
+def set_norms(steps: Sequence["LayerStep"]) -> None:
+    """Measure the norm of every layer; raise a NonFiniteGradient that names the first that isn't finite."""
+    norms = iter(fetch(measure_norms([gradient for step in steps for gradient in step.present])))
     for step in steps:
-        step.set_norm(hypot(*[next(remaining) for _ in step.present]))
-    for step in compared:
-        step.extremes = [next(remaining) for _ in range(step.count)]
-        if step.scale != 1:  # again, at norm 1
-            step.multiply()
-            step.extremes = fetch(step.find_extremes())
+        step.norm = check_norm(step.layer.name, step.present, hypot(*[next(norms) for _ in step.present]))
+        step.scale = find_scale(step.norm)
+
+
+def compare_and_decide(steps: Sequence["LayerStep"]) -> None:
+    """Compare every layer with sampled directions, and decide; one transfer from the device."""
+    found = [step.compare() if step.norm > 0 and step.memory.slots.tasks else () for step in steps]
+    dots = iter(fetch([dot for extremes in found for dot in extremes]))
+    for step, extremes in zip(steps, found, strict=True):
+        step.decide(*[next(dots) for _ in extremes])
 
 
 def fetch(numbers: Sequence[Tensor]) -> list[float]:
     """Return numbers from the device, at once; layers may be on several devices."""
-    found = [number.to(numbers[0].device, torch.float64) for number in numbers]
-    return torch.stack(found).tolist() if found else []
+    if not numbers or numbers[0].device.type == "cpu":
+        return [number.item() for number in numbers]
+    found: list[float] = torch.stack([n.to(numbers[0].device, torch.float64) for n in numbers]).tolist()
+    return found
 
 
 def project(steps: Sequence["LayerStep"]) -> None:
     """Project the gradients of these layers off their directions, in place; one transfer from the device."""
     plans = [(step, *plan) for step in steps if (plan := step.plan_projection()) is not None]
-    remaining = iter(fetch([size for *_, weights, removed in plans for size in (removed, weights.abs().sum())]))
+    numbers = iter(fetch([size for *_, weights, removed in plans for size in (removed, weights.abs().sum())]))
     for step, projection, weights, _ in plans:
-        step.project(projection, weights, next(remaining), next(remaining))
+        step.project(projection, weights, next(numbers), next(numbers))
 
 
 def measure_risk(gate: "Gate", *, sampled: bool) -> float:
@@ -139,12 +137,12 @@ def measure_risk(gate: "Gate", *, sampled: bool) -> float:
         steps = read_gradients(gate)
         if not steps:
             raise RuntimeError("risk() reads the update that step() left in `.grad`; call it before zero_grad()")
-        measure(steps, with_dots=False)
+        set_norms(steps)
         for step in steps:
             if step.norm > 0 and step.memory.slots.tasks:
-                step.matrices = step.memory.as_matrices(step.gradients, step.scale)
+                matrices = step.memory.as_matrices(step.gradients, step.scale)
                 index = gate.last.samples.get(step.layer.name) if sampled else None
-                extremes = step.memory.extreme_dots(step.memory.dots(step.matrices, index), index, step.active)
+                extremes = step.memory.extreme_dots(step.memory.dots(matrices, index), index, step.active)
                 risks.append(-float(extremes[0]) / step.scale if extremes else 0.0)
     return max(risks)
 
@@ -152,71 +150,58 @@ def measure_risk(gate: "Gate", *, sampled: bool) -> float:
 class LayerStep:
     """The gradient of one layer at one step.
 
-    `matrices` are in float32 or float64 and share memory with the gradients where they can. Gradients of extreme size
-    are worked on at norm 1 (`scale`).
-
     Args:
         layer: the layer.
         gradients: by parameter, None where there is none.
     """
 
+    #: The inner products with sampled directions, or with all.
+    dots: Tensor
+
     def __init__(self, layer: Layer, gradients: Sequence[Tensor | None]) -> None:
         self.layer, self.memory, self.gradients = layer, layer.memory, gradients
         self.present = [gradient for gradient in gradients if gradient is not None]
-        if any([gradient.layout != torch.strided for gradient in self.present]):  # noqa: C419
+        if any([gradient.layout != torch.strided for gradient in self.present]):  # noqa: C419, quicker than a generator
             raise ValueError(f"the gradient of layer {layer.name!r} must be dense, got a sparse tensor")
         self.active = tuple([gradient is not None for gradient in gradients])
+        #: |g|; the factor that brings a gradient of extreme size to norm 1; |u| / |g|.
         self.norm, self.scale, self.kept = 0.0, 1.0, 1.0
         self.decision: Decision | None = None
+        #: The cosine that is compared with the thresholds.
         self.cosine: float | None = None
-        #: The sampled directions, None for all; inner products with them, or with all directions.
+        #: The sampled directions, None for all.
         self.sample: Tensor | None = None
-        self.dots: Tensor
         self.has_all_dots = True
+        #: The scaled gradients in float32 or float64; they share memory with the gradients where they can.
         self.matrices: list[Tensor | None] = []
-        #: The least and the greatest inner product with a sampled unit direction; empty if all of these are zero.
-        self.extremes: list[float] = []
-        self.count = 0
 
     def draw(self) -> Tensor | None:
         """Return the directions to compare with, None for all."""
         return self.layer.sampler.peek(len(self.memory), self.layer.options["samples"])
 
-    def multiply(self) -> None:
-        """Compute the inner products with sampled directions."""
-        self.matrices = self.memory.as_matrices(self.gradients, self.scale)
-        self.sample = self.draw()
-        # Products with everything serve the projection too, where they cost no more.
-        self.has_all_dots = self.sample is None or len(self.memory) * self.memory.size <= SMALL_WORK
-        self.dots = self.memory.dots(self.matrices, None if self.has_all_dots else self.sample)
-
-    def find_extremes(self) -> Sequence[Tensor]:
+    def compare(self) -> tuple[Tensor, ...]:
         """Return the least and the greatest inner product with a sampled unit direction; nothing if all are zero."""
-        sampled = self.dots[self.sample] if self.sample is not None and self.has_all_dots else self.dots
-        found = self.memory.extreme_dots(sampled, self.sample, self.active)
-        self.count = len(found)
-        return found
+        memory, count = self.memory, len(self.memory)
+        self.matrices = memory.as_matrices(self.gradients, self.scale)
+        self.sample = sample = self.draw()
+        # Products with everything serve the projection too.
+        is_cheap = count * memory.size <= SMALL_WORK or count <= 2 * self.layer.options["samples"]
+        self.has_all_dots = sample is None or is_cheap
+        self.dots = dots = memory.dots(self.matrices, None if is_cheap else sample)
+        return memory.extreme_dots(dots[sample] if sample is not None and is_cheap else dots, sample, self.active)
 
-    def set_norm(self, norm: float) -> None:
-        """Set the norm of all parameters; raise a NonFiniteGradient if it isn't finite."""
-        self.norm = check_norm(self.layer.name, self.present, norm)
-        self.scale = find_scale(self.norm)
-
-    def decide(self, *, clears: bool = True) -> None:
-        """Decide, and clear the gradient if it is discarded; a zero gradient has no decision."""
+    def decide(self, *dots: float) -> None:
+        """Decide, given the result of `compare`; a zero gradient has no decision."""
         if self.norm == 0:
             return
-        if not self.memory.slots.tasks:
-            self.decision = Decision.ACCEPT
-            return
-        options = self.layer.options
-        # Rounding can push a cosine past the ends, where no threshold may see it. Without a direction, all agree.
-        smallest, largest = [min(max(dot / (self.norm * self.scale), -1.0), 1.0) for dot in self.extremes] or (1.0, 1.0)
-        self.cosine = max(largest, -smallest) if options["cosine"] == "absolute" else largest
-        thresholds = options["accept_above"], options["discard_below"]
-        self.decision = decide(self.cosine, smallest, *thresholds, options["strict"])
-        if clears and self.decision is Decision.DISCARD:
-            self.clear()
+        self.decision, self.kept, options = Decision.ACCEPT, 1.0, self.layer.options
+        if self.memory.slots.tasks:
+            # Rounding can push a cosine past the ends, where no threshold may see it. Without a direction, all agree.
+            norm = self.norm * self.scale
+            smallest, largest = [min(max(dot / norm, -1.0), 1.0) for dot in dots] or (1.0, 1.0)
+            self.cosine = max(largest, -smallest) if options["cosine"] == "absolute" else largest
+            thresholds = options["accept_above"], options["discard_below"]
+            self.decision = decide(self.cosine, smallest, *thresholds, options["strict"])
 
     def clear(self) -> None:
         """Set the gradient to zero."""
@@ -238,31 +223,27 @@ class LayerStep:
 
     def project(self, projection: Projection, weights: Tensor, removed: float, size: float) -> None:
         """Subtract the weighted directions, given |g|^2 - |u|^2 and the size of the weights."""
-        matrices = self.matrices
-        if self.needs_float64(projection, removed, size):
+        matrices, is_rough = self.matrices, self.set_kept(projection, removed, size)
+        if is_rough:
             matrices = [None if matrix is None else matrix.double() for matrix in matrices]
-            dots = self.memory.dots(matrices)
-            weights = projection.weights(dots)
-            removed = float(projection.removed_square(dots, weights))
+            weights = projection.weights(self.memory.dots(matrices))
         self.memory.subtract_(matrices, weights)
-        self.kept = self.share_left(removed)
+        if is_rough:  # almost nothing is left: |g|^2 - |u|^2 is all rounding
+            left = [float(torch.linalg.vector_norm(matrix)) for matrix in matrices if matrix is not None]
+            self.kept = hypot(*left) / (self.norm * self.scale)
         places = zip(matrices, self.gradients, self.memory.channels_last, strict=True)
         for matrix, gradient, channels_last in places:
             if gradient is not None and matrix is not None:
                 write_matrix(matrix, gradient, channels_last, self.scale)
 
-    def share_left(self, removed: float) -> float:
-        """Return |u| / |g|, given |g|^2 - |u|^2."""
-        norm = self.norm * self.scale
-        return float(max(norm**2 - removed, 0.0) ** 0.5 / norm)
-
-    def needs_float64(self, projection: Projection, removed: float, size: float) -> bool:
-        """Return True if float32 would leave too much along the directions.
+    def set_kept(self, projection: Projection, removed: float, size: float) -> bool:
+        """Set |u| / |g|, given |g|^2 - |u|^2; return True if float32 would leave too much along the directions.
 
         Rounding is as large as the weights (`size`). It must be small against the rest of the gradient, which it isn't
         if directions are nearly dependent and the gradient is nearly inside their span.
         """
         norm = self.norm * self.scale
-        left = norm * self.share_left(removed)
+        left = float(max(norm**2 - removed, 0.0)) ** 0.5
+        self.kept = left / norm
         is_rough = left == 0 or EPSILON * (norm + size) / left > ORTHOGONALITY
         return projection.is_orthogonal and self.present[0].dtype != torch.float64 and is_rough

@@ -5,11 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfao.memory.directions import Layout, lay_out
-from sfao.memory.factored import find_factors
+from sfao.memory.directions import STORAGES, Layout, find_factors, lay_out
 from sfao.memory.memory import Memory, as_matrix, is_channels_last, write_matrix
 from sfao.memory.slots import Slots
-from sfao.options import STORAGES
 
 
 def randn(*shape, seed=0):

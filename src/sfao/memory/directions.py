@@ -1,10 +1,10 @@
-"""The interface of the storages: directions of one matrix of a layer."""
+"""Storages of directions: as dense rows, or as low-rank factors of a layer's gradient matrix."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,13 @@ from torch.nn.functional import pad
 
 #: The gradients of a matrix, one per parameter; None for a parameter without one.
 Matrices = Sequence[Tensor | None]
+
+#: Columns handled at a time where rows must be widened: the copy then stays in the cache.
+CHUNK = 16384
+OVERSAMPLING = 8
+POWER_ITERATIONS = 2
+#: Sides up to which the eigenvectors of the small Gram matrix, in float64, cost less than a randomized SVD.
+SMALL_SIDE = 64
 
 
 @dataclass(frozen=True)
@@ -30,10 +37,6 @@ class Layout:
         """(rows, columns) of each parameter."""
         return [(self.rows, columns) for columns in self.columns]
 
-    @property
-    def size(self) -> int:
-        return self.rows * sum(self.columns)
-
 
 def lay_out(shapes: Iterable[Sequence[int]]) -> list[Layout]:
     """Return the matrices of consecutive parameters: a weight together with the vectors along its rows.
@@ -50,11 +53,9 @@ def lay_out(shapes: Iterable[Sequence[int]]) -> list[Layout]:
             joins = after_weight and last.rows == shape[0]
         else:
             joins = last.rows == 1 or (last.rows > 1 and last.rows == prod(shape))
-        if joins:
-            found[-1] = Layout(last.rows, (*last.columns, prod(shape) // last.rows))
-        else:
-            rows = shape[0] if is_weight else 1
-            found.append(Layout(rows, (prod(shape) // max(rows, 1),)))
+        rows = last.rows if joins else shape[0] if is_weight else 1
+        columns = prod(shape) // max(rows, 1)
+        found = [*found[:-1], Layout(rows, (*last.columns, columns))] if joins else [*found, Layout(rows, (columns,))]
         after_weight = is_weight
     return found
 
@@ -108,3 +109,181 @@ class Directions(ABC):
     @property
     def bytes_per_direction(self) -> int:
         return sum(prod(shape) * self.dtype.itemsize for shape in self.slot_shapes())
+
+
+# -- Rows ------------------------------------------------------------------------------------------------
+
+
+class DenseDirections(Directions):
+    """One row per direction and parameter."""
+
+    kind: ClassVar[str] = "dense"
+
+    def slot_shapes(self) -> list[tuple[int, ...]]:
+        return [(rows * columns,) for rows, columns in self.layout.shapes]
+
+    def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
+        pairs = zip(self.held, gradients, strict=True)
+        parts = [_multiply(rows, own.view(-1), index) for rows, own in pairs if own is not None]
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+    def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
+        for rows, gradient in zip(self.held, gradients, strict=True):
+            if gradient is not None:
+                _subtract_combination_(gradient.view(-1), rows, weights.to(gradient.dtype))
+
+    def gram(self, active: Sequence[bool]) -> Tensor:
+        count = len(self.held[0])
+        total = torch.zeros(count, count, dtype=torch.float64, device=self.held[0].device)
+        for rows, is_active in zip(self.held, active, strict=True):
+            for columns in _split_columns(rows) if is_active else ():
+                wide = rows[:, columns].double()
+                total.addmm_(wide, wide.T)
+        return total
+
+    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
+        pairs = zip(gradients, self.tensors, strict=True)
+        return [
+            rows.new_zeros(rows.shape[1:]) if gradient is None else (gradient * scale).view(-1).to(self.dtype)
+            for gradient, rows in pairs
+        ]
+
+
+def _split_columns(rows: Tensor) -> Iterator[slice]:
+    return (slice(start, start + CHUNK) for start in range(0, rows.shape[1], CHUNK))
+
+
+def _multiply(rows: Tensor, vector: Tensor, index: Tensor | None) -> Tensor:
+    if index is not None:
+        if rows.device.type != "cpu":
+            return rows[index.to(rows.device)].to(vector.dtype) @ vector
+        # Row by row: gathering the rows first would write and read them once more.
+        return torch.stack([rows[slot].to(vector.dtype) @ vector for slot in index.tolist()])
+    if rows.dtype != vector.dtype:
+        parts = [_multiply(rows[:, part].to(vector.dtype), vector[part], None) for part in _split_columns(rows)]
+        return torch.stack(parts).sum(0)
+    # A product with a vector runs on one core, a batch of them on all: deal the rows out to the cores.
+    cores = _count_cores(rows)
+    share = len(rows) // cores
+    dealt = rows[: cores * share].view(cores, share, len(vector))
+    products = torch.bmm(vector.expand(cores, 1, -1), dealt.mT).view(-1)
+    return products if cores == 1 else torch.cat([products, rows[cores * share :] @ vector])
+
+
+def _subtract_combination_(vector: Tensor, rows: Tensor, weights: Tensor) -> None:
+    if rows.dtype != vector.dtype:
+        for part in _split_columns(rows):
+            _subtract_combination_(vector[part], rows[:, part].to(vector.dtype), weights)
+        return
+    cores = _count_cores(rows)
+    share = len(vector) // cores
+    dealt = rows[:, : cores * share].view(len(rows), cores, share).transpose(0, 1)
+    vector[: cores * share].view(cores, 1, share).baddbmm_(weights.expand(cores, 1, -1), dealt, alpha=-1)
+    if cores > 1:
+        vector[cores * share :].addmv_(rows[:, cores * share :].T, weights, alpha=-1)
+
+
+def _count_cores(tensor: Tensor) -> int:
+    return torch.get_num_threads() if tensor.device.type == "cpu" else 1
+
+
+# -- Factors ---------------------------------------------------------------------------------------------
+
+
+class FactoredDirections(Directions):
+    """Sums over r of left[r] x right[r]: left factors in the first tensor, then right factors of each parameter.
+
+    The parameters of a layout share their rows, hence the left factors; [dW | db] is never concatenated.
+    """
+
+    kind: ClassVar[str] = "factored"
+
+    def slot_shapes(self) -> list[tuple[int, ...]]:
+        return [(self.rank, size) for size in (self.layout.rows, *self.layout.columns)]
+
+    def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
+        factors = self.held if index is None else [t.index_select(0, index.to(t.device)) for t in self.held]
+        left, *rights = (tensor.flatten(0, 1) for tensor in factors)
+        present = [(right, own) for right, own in zip(rights, gradients, strict=True) if own is not None]
+        images = present[0][0].to(present[0][1].dtype) @ present[0][1].T
+        for right, gradient in present[1:]:
+            images.addmm_(right.to(gradient.dtype), gradient.T)
+        return images.mul_(left).view(len(factors[0]), -1).sum(1)
+
+    def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
+        present = [(right, own) for right, own in zip(self.held[1:], gradients, strict=True) if own is not None]
+        left = (self.held[0] * weights.to(present[0][1].dtype).view(-1, 1, 1)).flatten(0, 1).T
+        for right, gradient in present:
+            gradient.addmm_(left, right.flatten(0, 1).to(gradient.dtype), alpha=-1)
+
+    def gram(self, active: Sequence[bool]) -> Tensor:
+        count = len(self.held[0])
+        left, *rights = (tensor.flatten(0, 1).double() for tensor in self.held)
+        right = torch.cat([right for right, is_active in zip(rights, active, strict=True) if is_active], 1)
+        return ((left @ left.T) * (right @ right.T)).view(count, self.rank, count, self.rank).sum((1, 3))
+
+    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
+        known = next(gradient for gradient in gradients if gradient is not None)
+        pairs = zip(gradients, self.layout.shapes, strict=True)
+        filled = [known.new_zeros(shape) if gradient is None else gradient for gradient, shape in pairs]
+        left, right = find_factors(torch.cat(filled, 1), self.rank)
+        # Equal norms on both sides, factor by factor: neither then leaves the range of a narrow dtype.
+        lengths = [torch.linalg.vector_norm(side, dim=-1, keepdim=True, dtype=torch.float64) for side in (left, right)]
+        root = (lengths[0] * lengths[1] * scale).sqrt()
+        left, right = (
+            (side * torch.where(length > 0, root / length, 0.0).to(side.dtype)).to(self.dtype)
+            for side, length in zip((left, right), lengths, strict=True)
+        )
+        return [left, *right.split(list(self.layout.columns), dim=1)]
+
+
+def find_factors(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return the best low-rank factors of a matrix: left (rank x rows) and right (rank x columns).
+
+    Their product left^T right is exact up to rounding if the matrix has no larger rank.
+    """
+    rows, columns = matrix.shape
+    if min(rows, columns) > SMALL_SIDE:
+        basis = _find_range(matrix, min(rank + OVERSAMPLING, rows, columns))
+        left, right = find_factors(basis.T @ matrix, rank)
+        return left @ basis.T, right
+    if rows > columns:
+        right, left = find_factors(matrix.T, rank)
+        return left, right
+    wide = matrix.double()
+    left = torch.linalg.eigh(wide @ wide.T).eigenvectors[:, -rank:].T
+    return left.to(matrix), (left @ wide).to(matrix)
+
+
+def _find_range(matrix: Tensor, size: int) -> Tensor:
+    """Return an orthonormal basis of nearly what the largest singular vectors on the left span (Halko et al. 2011).
+
+    torch.svd_lowrank would do, but it draws from torch's global generator, and storing a direction must not change
+    the run it belongs to.
+    """
+    seeded = torch.Generator().manual_seed(0)
+    sketch = torch.randn(matrix.shape[1], size, generator=seeded, dtype=torch.float32, device="cpu").to(matrix)
+    basis: Tensor = torch.linalg.qr(matrix @ sketch).Q
+    for _ in range(POWER_ITERATIONS):
+        basis = torch.linalg.qr(matrix.T @ basis).Q
+        basis = torch.linalg.qr(matrix @ basis).Q
+    return basis
+
+
+STORAGES: dict[str, type[Directions]] = {kind.kind: kind for kind in (DenseDirections, FactoredDirections)}
+MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def make_parts(shapes: Sequence[Sequence[int]], options: Mapping[str, Any], device: torch.device) -> list[Directions]:
+    """Return the directions of each matrix of parameters with these shapes, none stored so far.
+
+    A matrix that factors wouldn't make smaller is stored dense.
+    """
+    dtype, rank = MEMORY_DTYPES[options["memory_dtype"]], options["rank"]
+    parts = []
+    for layout in lay_out(shapes):
+        width = sum(layout.columns)
+        is_smaller = rank * (layout.rows + width) < layout.rows * width
+        kind = STORAGES[options["storage"]] if is_smaller else DenseDirections
+        parts.append(kind(layout, dtype, rank, device))
+    return parts

@@ -1,7 +1,7 @@
 """The memory of one layer: products of a gradient with its directions, and the projection off them."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from math import hypot, isfinite
@@ -39,18 +39,12 @@ class Gram:
     #: Projections, by name, that were used so far.
     projections: dict[str, Projection] = field(default_factory=dict)
 
-    @property
-    def bytes(self) -> int:
-        projections = sum(projection.bytes for projection in self.projections.values())
-        return self.matrix.nbytes + self.inverse_norms.nbytes + projections
-
 
 class Memory:
     """Directions of the parameters of one layer.
 
-    Rows are written in place. The slot table is a value that is replaced last.
-
-    Gradients come as matrices, one per parameter, None for parameters without one.
+    Rows are written in place. The slot table is a value that is replaced last. Gradients come as matrices, one per
+    parameter, None for parameters without one.
     """
 
     def __init__(self) -> None:
@@ -74,17 +68,15 @@ class Memory:
     @property
     def workspace_bytes(self) -> int:
         """Bytes of the products among directions, and of what projections keep of them."""
-        return sum(gram.bytes for gram in self._grams.values())
+        grams = self._grams.values()
+        projections = sum(projection.bytes for gram in grams for projection in gram.projections.values())
+        return sum(gram.matrix.nbytes + gram.inverse_norms.nbytes for gram in grams) + projections
 
     # -- Products --------------------------------------------------------------------------------------
 
     def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
         """Return inner products with the directions of `index`, or with all, in float64."""
-        found = [
-            part.dots(own, index)
-            for part, own in self.by_part(gradients)
-            if any([gradient is not None for gradient in own])  # noqa: C419, quicker than a generator
-        ]
+        found = [part.dots(own, index) for part, own in self.by_part(gradients)]
         return (torch.stack(found).sum(0) if len(found) > 1 else found[0]).double()
 
     def extreme_dots(self, dots: Tensor, index: Tensor | None, active: Active) -> tuple[Tensor, ...]:
@@ -103,8 +95,7 @@ class Memory:
         if active not in self._grams:
             if len(self._grams) >= MAX_PATTERNS:
                 self._grams = {}
-            parts = [part.gram(own) for part, own in self.by_part(active) if any(own)]
-            matrix = torch.stack(parts).sum(0)
+            matrix = torch.stack([part.gram(own) for part, own in self.by_part(active)]).sum(0)
             squares = matrix.diagonal()
             norms = torch.where(squares > 0, squares.rsqrt(), 0.0)
             self._grams[active] = Gram(matrix, norms, bool((norms == 0).any()))
@@ -125,8 +116,25 @@ class Memory:
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
         """Subtract the weighted sum of the directions from the gradients, in place."""
         for part, own in self.by_part(gradients):
-            if any([gradient is not None for gradient in own]):  # noqa: C419
-                part.subtract_(own, weights)
+            part.subtract_(own, weights)
+
+    def by_part(self, values: Sequence[T]) -> Iterator[tuple[Directions, Sequence[T]]]:
+        """Yield each part with the values, one per parameter, of its parameters, unless all are None or False."""
+        start = 0
+        for part in self.parts:
+            end = start + len(part.layout.columns)
+            own = values[start:end]
+            if any([value is not None and value is not False for value in own]):  # noqa: C419, quicker than a generator
+                yield part, own
+            start = end
+
+    def as_matrices(self, gradients: Sequence[Tensor | None], scale: float = 1.0) -> list[Tensor | None]:
+        """Return gradients times a scale as matrices; the directions follow them to another device."""
+        device = next(gradient.device for gradient in gradients if gradient is not None)
+        if self.parts[0].tensors[0].device != device:
+            self.commit([[tensor.to(device) for tensor in part.tensors] for part in self.parts], self.slots)
+        places = zip(gradients, self.shapes, self.channels_last, strict=True)
+        return [None if own is None else as_matrix(own, shape, last, scale) for own, shape, last in places]
 
     # -- Changing --------------------------------------------------------------------------------------
 
@@ -136,26 +144,21 @@ class Memory:
         self.channels_last += tuple(channels_last)
         room = len(self.parts[0].tensors[0])
         self.commit([make_room(part.tensors, room) for part in self.parts], self.slots)
-        self._measure_shapes()
 
     def grow(self, layouts: Sequence[Layout]) -> None:
         """Follow parameters with more rows, in which all directions are zero."""
         pairs = zip(self.parts, layouts, strict=True)
         self.commit([part.grow(layout) for part, layout in pairs], self.slots)
-        self._measure_shapes()
-
-    def _measure_shapes(self) -> None:
-        self.shapes = [shape for part in self.parts for shape in part.layout.shapes]
-        self.size = sum(rows * columns for rows, columns in self.shapes)
 
     def encode(self, gradients: Matrices, norm: float) -> list[list[Tensor]]:
         """Return what a slot holds for the direction of gradients of this norm, by part."""
         scale = find_scale(norm)
+        given = dict(self.by_part(self.as_matrices(gradients, scale)))
         return [
-            part.encode(own, 1 / (norm * scale))
-            if any(gradient is not None for gradient in own)
+            part.encode(given[part], 1 / (norm * scale))
+            if part in given
             else [tensor.new_zeros(tensor.shape[1:]) for tensor in part.tensors]
-            for part, own in self.by_part(self.as_matrices(gradients, scale))
+            for part in self.parts
         ]
 
     def store(self, directions: dict[int, list[list[Tensor]]], slots: Slots, capacity: int) -> None:
@@ -177,11 +180,9 @@ class Memory:
         """Replace the tensors of all parts, and the slot table last."""
         for part, own in zip(self.parts, tensors, strict=True):
             part.tensors, part.held = list(own), [tensor[: len(slots.tasks)] for tensor in own]
+        self.shapes = [shape for part in self.parts for shape in part.layout.shapes]
+        self.size = sum(rows * columns for rows, columns in self.shapes)
         self._grams, self.slots = {}, slots
-
-    def to(self, device: torch.device) -> None:
-        """Move the directions to a device."""
-        self.commit([[tensor.to(device) for tensor in part.tensors] for part in self.parts], self.slots)
 
     def clone(self) -> Self:
         """Return a memory with copies of the directions."""
@@ -190,24 +191,14 @@ class Memory:
         twin.commit([[tensor.clone() for tensor in part.tensors] for part in self.parts], self.slots)
         return twin
 
-    def as_matrices(self, gradients: Sequence[Tensor | None], scale: float = 1.0) -> list[Tensor | None]:
-        """Return gradients times a scale as matrices; the directions follow them to another device."""
-        device = next(gradient.device for gradient in gradients if gradient is not None)
-        if self.parts[0].tensors[0].device != device:
-            self.to(device)
-        places = zip(gradients, self.shapes, self.channels_last, strict=True)
-        return [None if own is None else as_matrix(own, shape, last, scale) for own, shape, last in places]
-
-    def by_part(self, values: Sequence[T]) -> Iterator[tuple[Directions, Sequence[T]]]:
-        """Yield each part with the values, one per parameter, of its parameters."""
-        start = 0
-        for part in self.parts:
-            end = start + len(part.layout.columns)
-            yield part, values[start:end]
-            start = end
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_grams": {}}
+
+
+def make_room(tensors: Sequence[Tensor], room: int) -> list[Tensor]:
+    """Return tensors with at least this many slots."""
+    missing = room - len(tensors[0])
+    return [torch.cat([t, t.new_zeros(missing, *t.shape[1:])]) if missing > 0 else t for t in tensors]
 
 
 # -- Gradients -------------------------------------------------------------------------------------------
@@ -255,21 +246,15 @@ def find_scale(norm: float) -> float:
     return 1.0 if SMALL < norm < LARGE or norm == 0 else 1.0 / norm
 
 
-def make_room(tensors: Sequence[Tensor], room: int) -> list[Tensor]:
-    """Return tensors with at least this many slots."""
-    missing = room - len(tensors[0])
-    return [torch.cat([t, t.new_zeros(missing, *t.shape[1:])]) if missing > 0 else t for t in tensors]
-
-
 @contextmanager
 def full_precision(device: str) -> Iterator[None]:
     """Turn off autograd, autocast, and matrix products that round more than float32."""
     reduced = [(own, own.fp32_precision) for own in PRECISIONS if own.fp32_precision not in ("ieee", "none")]
-    try:
-        for own, _ in reduced:
-            own.fp32_precision = "ieee"
-        with torch.no_grad(), torch.autocast(device, enabled=False):
-            yield
-    finally:
+    with ExitStack() as stack:
         for own, precision in reduced:
-            own.fp32_precision = precision
+            stack.callback(setattr, own, "fp32_precision", precision)
+            own.fp32_precision = "ieee"
+        if torch.is_autocast_enabled(device):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(torch.no_grad())
+        yield

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from sfao.lab.models import MODELS, build_model
-from sfao.layers import layer_groups, make_parts
+from sfao.layers import layer_groups
+from sfao.memory.directions import make_parts
 
 #: Decisions that the gate is made to take: always the same, or about half projections, a quarter of each of the others.
 DECISIONS = ("project", "accept", "discard", "mix")
@@ -155,7 +156,8 @@ def case_bytes(case: Case) -> int:
     model = find_subject(case.model).outline()
     if case.storage is None:
         return case.directions * sum(parameter.nbytes for parameter in model.parameters())
-    parts = [part for group in layer_groups(model) for part in make_parts(group["params"], case.storage.options)]
+    layers = [[parameter.shape for parameter in group["params"]] for group in layer_groups(model)]
+    parts = [part for shapes in layers for part in make_parts(shapes, case.storage.options, torch.device("meta"))]
     return case.directions * sum(part.bytes_per_direction for part in parts)
 
 
