@@ -41,7 +41,8 @@ def test_tasks_are_summed_with_the_last_weights() -> None:
     assert memory.tasks == 2
     torch.testing.assert_close(full(memory.moments)[0].float(), first[0].T @ first[0] + second[0].T @ second[0])
     weights = torch.cat([layer.weight, layer.bias[:, None]], 1)[None]
-    torch.testing.assert_close(memory.energy, row_energies(weights, first) + row_energies(weights, second))
+    energy = row_energies(weights, first) + row_energies(weights, second)
+    torch.testing.assert_close(memory.energy, energy, rtol=1e-5, atol=0)
     assert torch.equal(memory.anchor[0], layer.weight)
 
 
@@ -128,7 +129,7 @@ def test_projection_leaves_layers_inside_alone() -> None:
         layer.subtract(removed)
     assert projection.acted.tolist() == [1, 0]
     assert torch.equal(model[2].weight, inside)
-    torch.testing.assert_close(projection.measure()[0], projection.allowed[0])
+    torch.testing.assert_close(projection.measure()[0], projection.allowed[0], rtol=1e-3, atol=0)
     assert memory["0"].bytes >= sum(p.nbytes for p in model[0].parameters())
 
 

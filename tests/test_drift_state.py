@@ -161,7 +161,11 @@ def test_a_memory_beside_other_weights_raises(order: str) -> None:
     if order == "memory first":
         fresh.load_state_dict(make_mlp().state_dict())
     before = copy_weights(fresh)
-    for act in (lambda: train(fresh, optimizer, OTHERS, 1), lambda: other.consolidate(OTHERS, cross_entropy)):
+    for act in (
+        lambda: train(fresh, optimizer, OTHERS, 1),
+        lambda: other.consolidate(OTHERS, cross_entropy),
+        other.apply,
+    ):
         with pytest.raises(RuntimeError, match="weights must be those of the memory, but layer '0' has") as caught:
             act()
         assert "\n" not in str(caught.value)

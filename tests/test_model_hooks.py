@@ -41,10 +41,10 @@ class Network(nn.Module):
 def make_dirty(model: nn.Module, batches: Batches) -> tuple[DriftBound, Any, list[Tensor]]:
     """Return a bound whose model took steps far out of its set, the optimizer and the nearest allowed weights."""
     bound, optimizer = consolidated(model, batches, every=1000, clip=None)
-    state = bound.state_dict()
+    copy, twin = deepcopy((model, bound))
     train(model, optimizer, batches, 3, lambda x, y: -5 * cross_entropy(x, y))
-    twin = DriftBound(copy := deepcopy(model), energy=1.0)
-    twin.load_state_dict(state)
+    for own, value in zip(copy.parameters(), model.parameters(), strict=True):
+        own.data = value.detach().clone()
     twin.apply()
     return bound, optimizer, copy_weights(copy)
 
@@ -117,7 +117,7 @@ def test_copies_and_pickles_are_independent() -> None:
         assert same(copy_weights(model), before)
         assert not same(list(copy.buffers()), list(model.buffers()))
         copy.load_state_dict(copy.state_dict())
-    assert bound._is_dirty
+    assert not bound.is_projected
     assert not bound._loaded
     bound.apply()
     assert same(copy_weights(model), allowed)

@@ -8,25 +8,26 @@ from torch import Tensor
 
 from sfao.bounded_layers import working_dtype
 from sfao.cuda_graph import capture
+from sfao.distributed import to_local
 
 #: Weights shorter than this count as this long.
 SHORTEST = 1e-3
 
 
-def unit_rows(tensor: Tensor) -> Tensor:
-    """Return a view of a weight, or of its gradient, with one row per unit, in the order in which it lies in memory."""
-    last = tensor.movedim(1, -1)
-    return (last if last.is_contiguous() else tensor).flatten(1)
-
-
 def unit_norms(tensors: Sequence[Tensor]) -> Tensor:
     """Return the norms of all rows of several tensors, in float32 or float64."""
-    return torch.cat([torch.linalg.vector_norm(unit_rows(t), dim=1, dtype=working_dtype(t)) for t in tensors])
+    # The order in which a row lies in memory, which may be channels-last, is the fastest.
+    lasts = [tensor.movedim(1, -1) for tensor in tensors]
+    rows = [(last if last.is_contiguous() else own).flatten(1) for own, last in zip(tensors, lasts, strict=True)]
+    return torch.cat([torch.linalg.vector_norm(own, dim=1, dtype=working_dtype(own)) for own in rows])
 
 
-def clip_units_(gradients: Sequence[Tensor], limits: Tensor) -> Tensor:
-    """Scale every row of the gradients to at most its limit; return which rows were clipped. Zeros stay zeros."""
-    norms = unit_norms(gradients)
+def clip_units_(gradients: Sequence[Tensor], weights: Sequence[Tensor], clip: float) -> Tensor:
+    """Scale every row of the gradients to at most `clip` times the norm of its weights; return which rows were longer.
+
+    Zeros stay zeros.
+    """
+    norms, limits = unit_norms(gradients), clip * unit_norms(weights).clamp_min(SHORTEST)
     is_long = norms > limits
     scales = torch.where(is_long, limits / norms, 1.0)
     for gradient, scale in zip(gradients, scales.split([len(gradient) for gradient in gradients]), strict=True):
@@ -37,39 +38,32 @@ def clip_units_(gradients: Sequence[Tensor], limits: Tensor) -> Tensor:
 class UnitClip:
     """Clips each unit's gradient to at most `clip` times the norm of its weights, and counts how often it acts.
 
-    A unit is a row of a weight. The norms of the weights are read after every :meth:`refresh`.
+    A unit is a row of a weight; of a sharded one, the rows of this rank.
     """
 
     def __init__(self, clip: float) -> None:
         self.clip = clip
+        #: By the addresses of weights that have gradients in the same steps.
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
 
     @torch.no_grad()
     def apply(self, parameters: Iterable[Tensor]) -> None:
         """Clip the gradients of these parameters, in place. Vectors and sparse gradients stay as they are."""
         own = [p for p in parameters if p.ndim > 1 and p.grad is not None and not p.grad.is_sparse]
-        if not own:
-            return
-        # Of a sharded weight, this rank's rows.
-        tensors: list[Any] = [*own, *(p.grad for p in own)]
-        tensors = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
-        weights, gradients = tensors[: len(own)], tensors[len(own) :]
-        key = tuple([weight.data_ptr() for weight in weights])
-        if key not in self._sets:
-            self._sets[key] = _WeightSet(own, weights, self.clip)
-        self._sets[key].apply(weights, gradients)
-
-    def refresh(self) -> None:
-        """Read the norms of the weights again at the next step."""
-        for own in self._sets.values():
-            own.is_fresh = False
+        if own:
+            weights = [to_local(parameter).detach() for parameter in own]
+            key = tuple([weight.data_ptr() for weight in weights])
+            if key not in self._sets:
+                self._sets[key] = _WeightSet(own, weights, self.clip)
+            self._sets[key].apply([to_local(p.grad) for p in own])  # type: ignore[arg-type]
 
     @property
     def counts(self) -> dict[Tensor, int]:
         """The most often that a unit of each weight was clipped; reading it waits for the device."""
         found: dict[Tensor, int] = {}
         for own in self._sets.values():
-            for parameter, counts in zip(own.parameters, own.counts.cpu().split(own.rows), strict=True):
+            rows = [len(weight) for weight in own.weights]
+            for parameter, counts in zip(own.parameters, own.counts.cpu().split(rows), strict=True):
                 found[parameter] = found.get(parameter, 0) + int(counts.max())
         return found
 
@@ -82,29 +76,21 @@ class _WeightSet:
     """
 
     def __init__(self, parameters: list[Tensor], weights: list[Tensor], clip: float) -> None:
-        self.parameters, self.rows, self._clip = parameters, [len(weight) for weight in weights], clip
-        self.is_fresh = True
-        self._limits = self._read_limits(weights)
-        self.counts = torch.zeros_like(self._limits, dtype=torch.int64)
+        self.parameters, self.weights, self._clip = parameters, weights, clip
+        self.counts = torch.zeros(sum(map(len, weights)), dtype=torch.int64, device=weights[0].device)
         self._buffers: list[Tensor] = []
         self._graph: Any = None
 
-    def apply(self, weights: list[Tensor], gradients: list[Tensor]) -> None:
-        if not self.is_fresh:
-            self._limits.copy_(self._read_limits(weights))
-            self.is_fresh = True
-        if self._limits.device.type != "cuda":
-            self.counts += clip_units_(gradients, self._limits)
+    def apply(self, gradients: list[Tensor]) -> None:
+        if self.counts.device.type != "cuda":
+            self._clip_(gradients)
             return
         if self._graph is None:
             self._buffers = [torch.zeros_like(gradient) for gradient in gradients]  # zeros are never clipped
-            self._graph = capture(self._clip_buffers, self._limits.device)
+            self._graph = capture(lambda: self._clip_(self._buffers), self.counts.device)
         torch._foreach_copy_(self._buffers, gradients)
         self._graph.replay()
         torch._foreach_copy_(gradients, self._buffers)
 
-    def _read_limits(self, weights: list[Tensor]) -> Tensor:
-        return self._clip * unit_norms([weight.detach() for weight in weights]).clamp_min(SHORTEST)
-
-    def _clip_buffers(self) -> None:
-        self.counts += clip_units_(self._buffers, self._limits)
+    def _clip_(self, gradients: list[Tensor]) -> None:
+        self.counts += clip_units_(gradients, self.weights, self._clip)

@@ -87,14 +87,24 @@ class DriftBound:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"`model` must be a torch.nn.Module, got a {type(model).__name__}")
+        if options:
+            from sfao.options import check_names  # only needed here
+
+            check_names(options, "DriftBound", tuple(DEFAULTS))
+        check_count("every", every)
+        check_count("examples", examples)
+        check_seed(seed)
+        if not (is_number(energy) and 0 < energy <= 1):
+            raise ValueError(f"`energy` must be in (0, 1], got {energy!r}")
+        if clip is not None and not (is_number(clip) and clip > 0):
+            raise ValueError(f"`clip` must be above 0, or None, got {clip!r}")
         self.model, self._inner = model, unwrap(model)
+        #: What is stored of each layer, and the number of consolidated tasks.
         self.memory: dict[str, LayerMemory] = {}
+        self.tasks = 0
         self.tolerance = tolerance
         self.every, self.energy, self.examples, self.clip, self.seed = every, energy, examples, clip, seed
         self.process_group, self.sync = process_group, sync
-        self._check_options(options)
-        #: The number of consolidated tasks.
-        self.tasks = 0
         #: The memory before the last task, until a step is taken: more consolidations belong to the same task.
         self._before: dict[str, LayerMemory] | None = None
         self._layers: dict[str, BoundedLayer] = {}
@@ -115,19 +125,6 @@ class DriftBound:
         self._freeze = FreezeStatistics()
         self._batch_norms: set[nn.Module] = set()
         self._hook_model()
-
-    def _check_options(self, unknown: Mapping[str, Any]) -> None:
-        if unknown:
-            from sfao.options import check_names  # only needed here
-
-            check_names(unknown, "DriftBound", tuple(DEFAULTS))
-        check_count("every", self.every)
-        check_count("examples", self.examples)
-        check_seed(self.seed)
-        if not (is_number(self.energy) and 0 < self.energy <= 1):
-            raise ValueError(f"`energy` must be in (0, 1], got {self.energy!r}")
-        if self.clip is not None and not (is_number(self.clip) and self.clip > 0):
-            raise ValueError(f"`clip` must be above 0, or None, got {self.clip!r}")
 
     @property
     def tolerance(self) -> float | Mapping[str, float]:
@@ -226,22 +223,35 @@ class DriftBound:
         self._is_dirty = True
         self._steps += 1
         if self._steps >= self.every * len(self._attachments) or isinstance(optimizer, LBFGS):
-            self.apply()
+            self._project(is_fast=True)
 
-    @_disable_dynamo
+    @property
+    def is_projected(self) -> bool:
+        """True if no step was taken since the last projection: saving and evaluation will change nothing."""
+        return not self._is_dirty
+
     def apply(self) -> None:
         """Project the weights of every layer to the nearest point of its set.
 
         Call it before reading weights in a way the bound can't see, for example before averaging them. Under FSDP2 and
         tensor parallel all ranks must call it.
+
+        Example::
+
+            >>> bound.apply()
+            >>> averaged_model.update_parameters(model)
         """
+        if self._loaded:
+            self._check_loaded()
+        self._project()
+
+    @_disable_dynamo
+    def _project(self, *, is_fast: bool = False) -> None:
         self._steps, self._is_dirty = 0, False
         with self._computing():
-            self._projection.apply()
-        if self._clip is not None:
-            self._clip.refresh()
+            self._projection.apply(is_fast=is_fast)
         if self._projection.waits:
-            self._check_finite()
+            self._check_finite(self._projection.largest)
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -263,12 +273,11 @@ class DriftBound:
         """Project if steps were taken since the last time, and raise if weights stopped being finite."""
         if self._is_dirty:
             self.apply()
-        self._check_finite()
+        self._check_finite(self._projection.largest)
 
-    def _check_finite(self) -> None:
-        largest = self._projection.largest
-        if not isfinite(float(largest.sum())):
-            name = self._projection.names[int(torch.isfinite(largest).int().argmin())]
+    def _check_finite(self, drifts: Tensor) -> None:
+        if not isfinite(float(drifts.sum())):
+            name = self._projection.names[int(torch.isfinite(drifts).int().argmin())]
             raise RuntimeError(f"the weights of layer {name!r} must be finite, got NaN or inf; lower the learning rate")
 
     # -- Around forward passes, saving and loading -----------------------------------------------------
@@ -301,8 +310,6 @@ class DriftBound:
         if all(layer.module in self._loaded for layer in self._layers.values()):
             self._is_dirty = False
         self._projection.largest.zero_()
-        if self._clip is not None:
-            self._clip.refresh()
 
     def _check_loaded(self) -> None:
         """Raise a RuntimeError if loaded weights are not those of the memory."""
@@ -423,9 +430,10 @@ class DriftBound:
         sums, ``tasks`` and ``memory_bytes`` describe the memory.
         """
         values = {"tasks": float(self.tasks), "memory_bytes": float(self.memory_bytes)}
-        self._check_finite()
         with self._computing():
-            limits, drifts = self._projection.allowed.tolist(), self._projection.measure().tolist()
+            measured = self._projection.measure()
+        self._check_finite(measured + self._projection.largest)
+        limits, drifts = self._projection.allowed.tolist(), measured.tolist()
         acted, counts = self._projection.acted.tolist(), {} if self._clip is None else self._clip.counts
         for number, name in enumerate(self._projection.names):
             allowed = self._tolerance_of(name) / self.memory[name].tasks ** 0.5
@@ -478,19 +486,19 @@ class DriftBound:
         self._freeze.active = self.tasks > 0
         self._loaded.update(layer.module for layer in self._layers.values())
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # A copy has no optimizer yet: attach() it.
         self._flush()
-        alone = {"_attachments": [], "_batch_norms": set(), "_swapped": [], "_is_pending": False, "_trained": set()}
-        return {**self.__dict__, **alone, "_freeze": FreezeStatistics(), "_projection": None, "_clip": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._projection = Projection({}, {}, {}, {}, ())
-        self._clip = None if self.clip is None else UnitClip(self.clip)
-        self._set_memory(self.memory, self._find_layers())
-        self._hook_model()
+        options = {name: getattr(self, name) for name in (*DEFAULTS, "process_group", "sync")}
+        return _copy, (self.model, options, self.state_dict())
 
     def __repr__(self) -> str:
         changed = [f"{name}={own!r}" for name, value in DEFAULTS.items() if (own := getattr(self, name)) != value]
         return f"DriftBound({', '.join([*changed, f'{self.tasks} tasks'])})"
+
+
+def _copy(model: nn.Module, options: dict[str, Any], state_dict: dict[str, Any]) -> DriftBound:
+    bound = DriftBound(model, **options)
+    bound.load_state_dict(state_dict)
+    bound._loaded = set()  # the weights are copies, too
+    return bound

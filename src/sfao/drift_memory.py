@@ -59,16 +59,16 @@ def find_moments(rows: Tensor, tail: Tensor, share: float) -> Moments:
     """
     _, count, width = rows.shape
     # The Gram matrix of the rows has the same eigenvalues, and is smaller where there are few rows.
-    products = rows.mT @ rows if width <= count else rows @ rows.mT
-    values, vectors = torch.linalg.eigh(products.double())
-    values, vectors = values.clamp_min(0).flip(1), vectors.flip(2)
+    is_narrow = width <= count
+    values, vectors = torch.linalg.eigh(rows.mT @ rows if is_narrow else rows @ rows.mT)
+    values, vectors = values.double().clamp_min(0).flip(1), vectors.flip(2)
     kept = values.shape[1]
     if width > NARROW:  # the largest axis, nearly the mean of inputs that are never negative, would hide the others
         held, trace = (values + tail[:, None]).cumsum(1), values.sum(1, keepdim=True) + width * tail[:, None]
         is_short = held - held[:, :1] < share * (trace - held[:, :1])
         kept = min(kept, int(is_short.sum(1).max()) + 1, MOST_AXES)
-    axes = vectors[:, :, :kept].to(rows.dtype)
-    if width > count:
+    axes = vectors[:, :, :kept]
+    if not is_narrow:
         shortest = 1e-12 * values[:, :1].clamp_min(1e-50)  # not zero in float32
         axes = rows.mT @ axes / values[:, None, :kept].clamp_min(shortest[:, None]).sqrt().to(rows.dtype)
     rest = values[:, kept:].sum(1) / max(1, width - kept)
@@ -182,6 +182,8 @@ def remember_task(
     """
     weights, count = layer.read(), 1 if current is None else current.consolidations + 1
     rows, energies = join_calls(weights, [rows.to(weights.device) for rows in inputs.rows()])
+    if not bool(torch.isfinite(energies).all()):
+        raise ValueError(f"the weights of layer {layer.name!r} must be finite, got NaN or inf; lower the learning rate")
     used = torch.ones_like(energies, dtype=torch.bool) if inputs.used is None else inputs.used.view(energies.shape)
     # before + (mean of `count` consolidations) = (before + new) / count + current * (count - 1) / count
     past = [(own, n / count) for own, n in ((before, 1), (current, count - 1)) if own is not None]

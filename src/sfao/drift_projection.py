@@ -8,7 +8,7 @@ The nearest D with drift(D) <= allowed is D (I + mu A)^-1, with the smallest mu 
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 from typing import Any
 
@@ -153,17 +153,23 @@ class Projection:
         found = [self._measure(own, spectrum)[1].sum(1) for own, spectrum in self._rounds]
         return torch.cat(found) if found else self._allowed
 
-    def apply(self) -> None:
-        """Move the weights of every layer to the nearest allowed point."""
+    def apply(self, *, is_fast: bool = False) -> None:
+        """Move the weights of every layer to the nearest allowed point.
+
+        Args:
+            is_fast: allow products of less precision on a CPU, too.
+        """
         if self._graph is not None and self._addresses == self._read_addresses():
             self._graph.replay()
             return
-        self._subtract_excess()
+        mkldnn: Any = torch.backends.mkldnn
+        with fast_products(mkldnn.matmul, "bf16") if is_fast else nullcontext():
+            self._subtract_excess()
         if self._graph is not None:  # the parameters have moved
             self._capture()
 
     def _subtract_excess(self) -> None:
-        with fast_products():
+        with fast_products(torch.backends.cuda.matmul, "tf32"):
             for layer, removed in self.find_excess():
                 layer.subtract(removed)
 
@@ -210,11 +216,10 @@ class Projection:
 
 
 @contextmanager
-def fast_products() -> Iterator[None]:
-    """Allow TF32 products on CUDA. Their error, 0.1 % of a correction, is corrected the next time."""
-    matmul: Any = torch.backends.cuda.matmul
-    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+def fast_products(backend: Any, precision: str) -> Iterator[None]:
+    """Allow matrix products of less precision. Their error, below 1 % of a correction, is corrected the next time."""
+    before, backend.fp32_precision = backend.fp32_precision, precision
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        backend.fp32_precision = before

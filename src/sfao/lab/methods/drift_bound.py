@@ -97,7 +97,7 @@ class DriftBoundMethod(Method):
     @property
     def can_checkpoint(self) -> bool:
         """True if no step has been taken since the last projection: saving projects, which would change the run."""
-        return not self.bound._is_dirty
+        return self.bound.is_projected
 
     @property
     def memory_bytes(self) -> int:
