@@ -12,7 +12,7 @@ import torch
 from sfao.lab.data.dataset import Dataset
 from sfao.lab.methods.lwf import LwF
 from sfao.lab.methods.method import Method
-from sfao.lab.streams.benchmark import Benchmark, Cut
+from sfao.lab.streams.benchmark import Benchmark, TaskSplit
 from sfao.lab.streams.permuted import permute
 from sfao.lab.streams.stream import Stream, Task
 from sfao.lab.streams.suite import MNIST
@@ -31,7 +31,7 @@ def permute_told(
     return permute(dataset, tasks=tasks, scenario="domain", seed=seed, order=order, validation=validation)
 
 
-permuted_told = Benchmark("mnist", Cut("permuted, one head", permute_told), 10, MNIST)
+permuted_told = Benchmark("mnist", TaskSplit("permuted, one head", permute_told), 10, MNIST)
 
 
 class KeptAdam(torch.optim.Adam):

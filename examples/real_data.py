@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.errors import MissingData
-from sfao.lab.streams.slicing import slice_dataset
+from sfao.lab.streams.seeding import slice_dataset
 from sfao.lab.streams.split import split
 from sfao.lab.streams.stream import Stream, Task
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sfao.lab.names import Names, is_own, name_folder
+from sfao.lab.names import Registry, is_own, name_folder
 
 
 def take_numbers(found, name):
@@ -16,7 +16,7 @@ def take_numbers(found, name):
 
 @pytest.fixture
 def numbers():
-    return Names("number", "sfao.test.numbers", take_numbers, {"one": 1, "two": 2})
+    return Registry("number", "sfao.test.numbers", take_numbers, {"one": 1, "two": 2})
 
 
 @pytest.fixture
@@ -105,10 +105,13 @@ def test_reading_tells_what_is_known_without_importing(numbers, here):
 
 
 def test_what_is_lent_is_known_for_a_while_and_hides_nothing_for_good(numbers):
-    with numbers.lend({"five": 5, "one": 10}):
+    with numbers.override({"five": 5, "one": 10}):
         assert (numbers["five"], numbers["one"]) == (5, 10)
     assert dict(numbers) == {"one": 1, "two": 2}
-    with pytest.raises(ValueError, match="`number` 'pi' must be a whole number, got float"), numbers.lend({"pi": 3.1}):
+    with (
+        pytest.raises(ValueError, match="`number` 'pi' must be a whole number, got float"),
+        numbers.override({"pi": 3.1}),
+    ):
         pass
     assert dict(numbers) == {"one": 1, "two": 2}
 

@@ -16,7 +16,7 @@ from sfao.lab.console import PlainConsole
 from sfao.lab.methods import METHODS, Method, Training
 from sfao.lab.methods.optimizers import MOMENTUM_FORMS
 from sfao.lab.models import MODELS
-from sfao.lab.names import Names
+from sfao.lab.names import Registry
 from sfao.lab.report.comparison import Comparison, compare_records
 from sfao.lab.report.comparison_table import as_markdown, print_comparison
 from sfao.lab.run.compare import compare as run_and_collect
@@ -27,8 +27,7 @@ from sfao.lab.run.pool import run_all
 from sfao.lab.run.presets import RECOMMENDED
 from sfao.lab.run.record import Record
 from sfao.lab.run.settings import explain_error
-from sfao.lab.streams.own_benchmark import cut_own
-from sfao.lab.streams.own_data import read_tasks
+from sfao.lab.streams.own import read_tasks, split_own
 from sfao.lab.streams.stream import Stream
 from sfao.lab.streams.suite import BENCHMARKS
 
@@ -140,7 +139,7 @@ def make_stream(
 ) -> Stream:
     """Return one's own tasks, as `compare` takes them, as a stream; each task has what the hooks of a method need."""
     data = read_tasks(tasks, OWN_STREAM)
-    return cut_own(data, scenario=scenario, order=order, seed=seed, validation=validation)
+    return split_own(data, scenario=scenario, order=order, seed=seed, validation=validation)
 
 
 def make_method(
@@ -170,9 +169,9 @@ def make_method(
         raise ConfigError(explain_error(error, options, None, (), tuple(kind.Options.model_fields))) from error
 
 
-def _lend(lent: ExitStack, names: Names[Any], name: str, thing: Any) -> str:
+def _lend(lent: ExitStack, registry: Registry[Any], name: str, thing: Any) -> str:
     """Make a thing known by a name until the context closes; return the name."""
-    lent.enter_context(names.lend({name: thing}))
+    lent.enter_context(registry.override({name: thing}))
     return name
 
 

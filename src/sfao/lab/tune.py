@@ -37,8 +37,7 @@ from sfao.lab.run.runner import RefilledRunner
 from sfao.lab.run.statistics import Spread, spread
 from sfao.lab.run.worker import Failure, Job
 from sfao.lab.safe_io import open_file, parse_yaml
-from sfao.lab.streams.seeding import make_generator
-from sfao.lab.streams.slicing import slice_dataset
+from sfao.lab.streams.seeding import make_generator, slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
 
 #: The files of a study: Optuna's journal, the trials as a table and for scripts, and the best settings for `--config`.

@@ -6,18 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sfao.lab.data.dataset import Dataset
 from sfao.lab.methods import METHODS, Method, Training
 from sfao.lab.models import build_model
 from sfao.lab.streams.seeding import make_generator
 from sfao.lab.streams.split import split
 from sfao.lab.streams.stream import Stream
-from tests.lab.streams.conftest import TinyDataset
 
 SHAPES = {"mlp": (1, 3, 4), "cnn": (2, 8, 8)}
 SIZES: dict[str, dict[str, int]] = {"mlp": {"hidden": 10}, "cnn": {"fc": 8}}
 
 
-def dataset(shape: tuple[int, ...] = (1, 3, 4), classes: int = 6, train: int = 20, test: int = 5) -> TinyDataset:
+def dataset(shape: tuple[int, ...] = (1, 3, 4), classes: int = 6, train: int = 20, test: int = 5) -> Dataset:
     """Images around one pattern per class, so that there is something to learn and to forget."""
     generator = torch.Generator().manual_seed(1)
     patterns = torch.randint(40, 216, (classes, *shape), generator=generator)
@@ -27,7 +27,7 @@ def dataset(shape: tuple[int, ...] = (1, 3, 4), classes: int = 6, train: int = 2
         return (patterns[labels] + noise).clamp(0, 255).to(torch.uint8)
 
     train_labels, test_labels = (torch.arange(classes).repeat(count) for count in (train, test))
-    return TinyDataset(
+    return Dataset(
         name="patterns",
         train_images=images(train_labels),
         train_labels=train_labels,

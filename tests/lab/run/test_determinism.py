@@ -55,7 +55,7 @@ def test_a_deterministic_run_says_so_in_its_record_and_leaves_torch_as_it_was(tm
 
 def test_an_operation_without_a_deterministic_form_is_named(tmp_path: Path) -> None:
     before = _flags()
-    with MODELS.lend({"putting": _make_putting}):
+    with MODELS.override({"putting": _make_putting}):
         settings = {"tasks": 2, "epochs": 1, "fraction": 0.05, "model.name": "putting"}
         assert execute(configure("split-mnist-5k", "sgd", settings=settings), tmp_path / "plain").status == "done"
         with pytest.raises(

@@ -1,30 +1,17 @@
 """A data set small enough to check by hand: pixel values and labels that tell every image apart."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class TinyDataset:
-    name: str
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    complete: bool = True
-    embedded: bool = False
+from sfao.lab.data.dataset import Dataset
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Callable[..., TinyDataset]:
-    def make(classes: int = 10, train: int = 10, test: int = 4, shape: tuple[int, ...] = (1, 3, 4)) -> TinyDataset:
+def tiny() -> Callable[..., Dataset]:
+    def make(classes: int = 10, train: int = 10, test: int = 4, shape: tuple[int, ...] = (1, 3, 4)) -> Dataset:
         """So many training and test images a class, in a scrambled order, with random pixels."""
         generator = torch.Generator().manual_seed(classes)
 
@@ -35,7 +22,7 @@ def tiny() -> Callable[..., TinyDataset]:
             return torch.arange(classes).repeat(count)[torch.randperm(count * classes, generator=generator)]
 
         channels = shape[0]
-        return TinyDataset(
+        return Dataset(
             name="tiny",
             train_images=images(train),
             train_labels=labels(train),
@@ -44,6 +31,8 @@ def tiny() -> Callable[..., TinyDataset]:
             classes=classes,
             mean=(0.2, 0.4, 0.6)[:channels],
             std=(0.5, 0.25, 0.3)[:channels],
+            complete=True,
+            embedded=False,
         )
 
     return make

@@ -47,13 +47,10 @@ def test_a_permutation_does_not_depend_on_how_many_tasks_or_what_is_held_out(tin
         assert torch.equal(one, other)
 
 
-def test_the_first_task_is_permuted_unless_asked_otherwise(tiny):
-    plain, identity = permute(tiny()), permute(tiny(), identity_first=True)
-    assert [task.name for task in plain] == ["permutation 1", "permutation 2", "permutation 3"]
-    assert not torch.equal(permutations(plain)[0], torch.arange(12))
-    assert [task.name for task in identity] == ["identity", "permutation 2", "permutation 3"]
-    assert permutations(identity)[0] is None
-    assert torch.equal(permutations(identity)[1], permutations(plain)[1])
+def test_the_first_task_is_permuted_too(tiny):
+    stream = permute(tiny())
+    assert [task.name for task in stream] == ["permutation 1", "permutation 2", "permutation 3"]
+    assert not torch.equal(permutations(stream)[0], torch.arange(12))
 
 
 @pytest.mark.parametrize(("scenario", "outputs"), [("domain", 10), ("task", 30), ("class", 30)])

@@ -9,17 +9,12 @@ from sfao.lab.streams.split import split
 from sfao.lab.streams.stream import SCENARIOS
 
 
-def classes_of(stream):
-    return [task.classes for task in stream]
-
-
 @given(
     size=st.integers(2, 4),
     tasks=st.integers(1, 5),
     scenario=st.sampled_from(SCENARIOS),
     seed=st.integers(0, 50),
     validation=st.sampled_from([0.0, 0.1, 0.5]),
-    shuffle_classes=st.booleans(),
     order=st.sampled_from([None, "random"]),
 )
 @settings(max_examples=50, deadline=None)
@@ -88,25 +83,6 @@ def test_an_order_moves_whole_tasks(tiny, scenario):
         assert (task.name, task.classes, task.outputs) == (same.name, same.classes, same.outputs)
         assert torch.equal(task.train.labels, same.train.labels)
     assert (plain.order, moved.order) == ((0, 1, 2, 3, 4), (4, 2, 0, 1, 3))
-
-
-def test_classes_are_shuffled_by_the_seed_only_when_asked(tiny):
-    shuffled = [classes_of(split(tiny(), seed=seed, shuffle_classes=True)) for seed in (0, 0, 1)]
-    assert shuffled[0] == shuffled[1] != shuffled[2]
-    assert classes_of(split(tiny(), seed=0)) == classes_of(split(tiny(), seed=1))
-
-
-def test_shuffled_classes_are_listed_and_named_in_the_order_of_their_labels(tiny):
-    dataset = tiny()
-    for task in split(dataset, tasks=5, seed=3, shuffle_classes=True):
-        of_label = [dataset.train_labels[task.train.indices][task.train.labels == label][0] for label in range(2)]
-        assert task.classes == tuple(map(int, of_label))
-        assert task.name == "/".join(map(str, task.classes))
-
-
-def test_many_shuffled_classes_have_a_short_name(tiny):
-    names = [task.name for task in split(tiny(classes=100, train=1, test=1), shuffle_classes=True)]
-    assert all(name.endswith("/... (10)") for name in names)
 
 
 def test_validation_is_held_out_of_training_and_leaves_the_test_part_alone(tiny):

@@ -38,11 +38,11 @@ def test_seeds_give_different_random_orders():
 
 @pytest.mark.parametrize("order", ["2,0,1", "2, 0, 1", [2, 0, 1], (2, 0, 1), torch.tensor([2, 0, 1])])
 def test_an_order_is_given_as_text_or_as_numbers(order):
-    assert order_tasks(order, 3, seed=0) == [2, 0, 1]
+    assert order_tasks(order, 3, seed=0) == (2, 0, 1)
 
 
 def test_without_an_order_tasks_stay_as_they_are():
-    assert order_tasks(None, 4, seed=3) == [0, 1, 2, 3]
+    assert order_tasks(None, 4, seed=3) == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("order", ["2,0", "0,0,1", "1,2,3", "a,b,c", "", "randm", [0, 1], [0, 1, None]])

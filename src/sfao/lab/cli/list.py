@@ -10,7 +10,7 @@ from sfao.lab.cli.terminal import console, say, say_json, spoken_errors, table
 
 if TYPE_CHECKING:
     from sfao.lab.methods import Method
-    from sfao.lab.names import Names
+    from sfao.lab.names import Registry
 
 
 def list_all(
@@ -33,7 +33,7 @@ def collect_lists() -> dict[str, dict[str, Any]]:
 
     return {
         "benchmarks": {
-            name: {"data": b.dataset, "kind": b.cut.name, "tasks": b.tasks, "settings": b.settings}
+            name: {"data": b.dataset, "kind": b.split.name, "tasks": b.tasks, "settings": b.settings}
             for name, b in find_all(BENCHMARKS).items()
         },
         "methods": {
@@ -48,7 +48,7 @@ def collect_lists() -> dict[str, dict[str, Any]]:
     }
 
 
-def find_all(names: "Names[Any]") -> dict[str, Any]:
+def find_all(names: "Registry[Any]") -> dict[str, Any]:
     """Return {name: thing}, of ours and of installed packages; one that cannot be had is told on the error stream."""
     found = {}
     for name in names.list_all():

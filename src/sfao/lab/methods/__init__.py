@@ -18,7 +18,7 @@ from sfao.lab.methods.sgd import SGD
 from sfao.lab.methods.sgp import SGP
 from sfao.lab.methods.si import SI
 from sfao.lab.methods.trgp import TRGP
-from sfao.lab.names import Names
+from sfao.lab.names import Registry
 
 __all__ = ["METHODS", "Method", "MethodOptions", "Training"]
 
@@ -39,7 +39,7 @@ def check_method(found: Any, name: str) -> type[Method]:
     return found
 
 
-METHODS: Names[type[Method]] = Names(
+METHODS: Registry[type[Method]] = Registry(
     "method",
     "sfao.methods",
     check_method,

@@ -1,6 +1,7 @@
-"""The models of the benchmarks, by name, with weights that depend on the seed alone."""
+"""The models of the benchmarks by name, with weights that depend on the seed alone."""
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -9,18 +10,50 @@ from torch import nn
 
 from sfao.checks import check_count, nearest
 from sfao.lab.models.alexnet import alexnet
-from sfao.lab.models.builders import Builder, adapt_builder
 from sfao.lab.models.cnn import cnn
 from sfao.lab.models.mlp import mlp
 from sfao.lab.models.resnet import resnet_18
 from sfao.lab.models.timm import timm_model
 from sfao.lab.models.vit import vit
 from sfao.lab.models.wide_resnet import wide_resnet, wrn_28_10
-from sfao.lab.names import Names, read_parameters
+from sfao.lab.names import Registry, read_parameters
 
 __all__ = ["MODELS", "build_model", "check_sizes", "reinitialise", "size_options", "wide_resnet"]
 
-BUILDERS: dict[str, Builder] = {
+#: Takes the input shape, the number of outputs and its own sizes, which are its options.
+Builder = Callable[..., nn.Module]
+
+RULE = "must be a module, or a function or class that takes (input_shape, outputs, sizes...) or sizes alone"
+
+
+def adapt_builder(found: Any, name: str) -> Builder:
+    """Return a builder of what was found: a module, or a function or class that makes one; else raise a TypeError."""
+    if isinstance(found, nn.Module):
+        return _without_shapes(lambda: deepcopy(found), [])
+    if not callable(found):
+        raise TypeError(f"{RULE}, got {type(found).__name__}")
+    parameters = read_parameters(found)
+    required = [one.name for one in parameters if one.default is one.empty]
+    if not required and [one.name for one in parameters[:2]] != ["input_shape", "outputs"]:
+        return _without_shapes(found, parameters)
+    if len(required) > 2 or len(parameters) < 2 or parameters[1].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise TypeError(f"{RULE}, got ({', '.join(one.name for one in parameters)})")
+    return found  # type: ignore[no-any-return]
+
+
+def _without_shapes(make: Builder, parameters: list[inspect.Parameter]) -> Builder:
+    """Return a builder that passes on sizes alone, and has them in its signature."""
+
+    def build(input_shape: tuple[int, ...], outputs: int, **sizes: Any) -> nn.Module:
+        return make(**sizes)
+
+    shapes = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("input_shape", "outputs")]
+    sizes = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    build.__signature__ = inspect.Signature([*shapes, *sizes])  # type: ignore[attr-defined]
+    return build
+
+
+OURS: dict[str, Builder] = {
     "mlp": mlp,
     "cnn": cnn,
     "alexnet": alexnet,
@@ -29,12 +62,11 @@ BUILDERS: dict[str, Builder] = {
     "vit": vit,
     "timm": timm_model,
 }
-#: A builder takes the input shape, the number of outputs and its own sizes, which are its options.
-MODELS: Names[Builder] = Names("model", "sfao.models", adapt_builder, BUILDERS)
+MODELS: Registry[Builder] = Registry("model", "sfao.models", adapt_builder, OURS)
 
 
 def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int, **sizes: Any) -> nn.Module:
-    """Return a model on the CPU, initialised by torch's layers from the seed; no generator of the caller moves."""
+    """Return a model on the CPU, initialized by torch's layers from the seed; the caller's generators don't move."""
     build = MODELS.find("model", name)
     check_count("outputs", outputs)
     check_sizes(name, sizes)
@@ -48,7 +80,7 @@ def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int
 
 
 def reinitialise(model: nn.Module, seed: int) -> None:
-    """Initialise a model again by torch's layers, from the seed; no generator of the caller moves."""
+    """Initialize a model again by torch's layers, from the seed; the caller's generators don't move."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         fresh = deepcopy(model).cpu()  # so that the weights are the same whatever the device

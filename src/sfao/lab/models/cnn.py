@@ -5,13 +5,16 @@ from collections import OrderedDict
 from torch import nn
 
 from sfao.checks import check_count
-from sfao.lab.models.size import check_parameters
+from sfao.lab.models.mlp import check_parameters
 
 
 def cnn(input_shape: tuple[int, ...], outputs: int, fc: int = 256) -> nn.Sequential:
     """Build two blocks of 3x3 convolution (32, 64 channels), ReLU and 2x2 max pooling; a hidden layer; a classifier.
 
-    The paper states 128 units for the fully connected layer; its released code has 256.
+    Args:
+        input_shape: channels, height and width.
+        outputs: the number of outputs.
+        fc: units of the hidden layer. The paper states 128; its released code has 256.
     """
     check_count("fc", fc)
     channels, height, width = input_shape

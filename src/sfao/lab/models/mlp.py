@@ -8,13 +8,24 @@ from math import prod
 from torch import nn
 
 from sfao.checks import check_count
-from sfao.lab.models.size import check_parameters
+
+#: A size beyond this is a slip: 4 GB of weights, before any gradient.
+MAX_PARAMETERS = 1_000_000_000
+
+
+def check_parameters(name: str, value: object, parameters: int) -> None:
+    """Refuse a size before memory is allocated for its model."""
+    if parameters > MAX_PARAMETERS:
+        raise ValueError(f"`{name}` must give a model of at most {MAX_PARAMETERS:,} parameters, got {value!r}")
 
 
 def mlp(input_shape: tuple[int, ...], outputs: int, hidden: int | Sequence[int] = 256) -> nn.Sequential:
-    """Build hidden layers with ReLU and a linear classifier; `hidden` is one size or the sizes in order.
+    """Build hidden layers with ReLU and a linear classifier.
 
-    The paper states 784 hidden units; its released code, and its memory table, have 256.
+    Args:
+        input_shape: the shape of one input.
+        outputs: the number of outputs.
+        hidden: one size or the sizes in order. The paper states 784; its released code, and its memory table, have 256.
     """
     sizes = list(hidden) if isinstance(hidden, Sequence) and not isinstance(hidden, str) else [hidden]
     for size in sizes:

@@ -43,7 +43,7 @@ class WideResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Normalise, activate, convolve, twice; where the shape changes the shortcut is a 1x1 convolution.
+    """Normalize, activate, convolve, twice; where the shape changes the shortcut is a 1x1 convolution.
 
     That shortcut starts from the activated input, as in the authors' code; a plain one from the input itself.
     """

@@ -17,7 +17,7 @@ from sfao.lab.run.folder import CONFIG, check_folder, finished_record
 from sfao.lab.run.record import Record, describe_dataset, is_same_data
 from sfao.lab.run.run import CHECKPOINT_SECONDS
 from sfao.lab.run.worker import Job
-from sfao.lab.streams.slicing import slice_dataset
+from sfao.lab.streams.seeding import slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
 
 

@@ -26,7 +26,7 @@ from sfao.lab.run.run_log import parse_loggers
 from sfao.lab.run.runner import Runner
 from sfao.lab.run.telemetry import digest_steps
 from sfao.lab.run.worker import Failure, Job
-from sfao.lab.streams.slicing import slice_dataset
+from sfao.lab.streams.seeding import slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
 
 #: Files of the comparison as a whole, beside the folders of its runs.

@@ -30,8 +30,7 @@ from sfao.lab.run.randomness import seed_generators
 from sfao.lab.run.record import Record, describe_dataset, timestamp, versions, weights_digest
 from sfao.lab.run.run_log import RunLog
 from sfao.lab.run.snapshot import restore_snapshot, take_snapshot
-from sfao.lab.streams.seeding import make_generator
-from sfao.lab.streams.slicing import slice_dataset
+from sfao.lab.streams.seeding import make_generator, slice_dataset
 from sfao.lab.streams.stream import Task
 from sfao.lab.streams.suite import make_stream
 

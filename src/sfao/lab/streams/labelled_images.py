@@ -1,4 +1,4 @@
-"""Images of a task with their labels, and the normalised batches they make."""
+"""Images of a task with their labels, and the normalized batches they make."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sfao.checks import check_at_least_zero, check_count
 
 Batch = tuple[Tensor, Tensor]
 
-#: Pixels gathered and normalised in one go (2 MB of floats). One batch at a time costs three to ten times as much
+#: Pixels gathered and normalized in one go (2 MB of floats). One batch at a time costs three to ten times as much
 #: in calls, and far larger pieces leave the cache.
 CHUNK_VALUES = 2**19
 
@@ -49,10 +49,13 @@ class LabelledImages:
     ) -> Iterator[Batch]:
         """Yield one pass: float32 images (B, C, H, W), (x / 255 - mean) / std, or inputs as they are, and int64 labels.
 
-        The last batch may be short. The order is that of the indices, or shuffled by the generator, which is drawn
-        from once, in this call. `start` leaves out the first batches of the pass, without touching their pixels: a
-        run resumes there. Batches are views of larger pieces: a batch that is kept keeps its piece in memory, and a
-        change to it is seen in no other batch.
+        Args:
+            batch_size: images per batch; the last one may have fewer.
+            generator: shuffles the pass; drawn from once, in this call. None keeps the order of the indices.
+            device: where the batches are made.
+            start: leaves out the first batches of the pass without touching their pixels, to resume there.
+
+        Batches are views of larger chunks: a batch that is kept keeps its chunk in memory.
         """
         check_count("batch_size", batch_size)
         check_at_least_zero("start", start)

@@ -1,63 +1,42 @@
-"""Streams: tasks in order, each with the outputs of the model that its loss and its accuracy use."""
+"""Sequences of tasks, each with the outputs of the model that its loss and its accuracy use."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from sfao.lab.data.dataset import Dataset
 from sfao.lab.streams.labelled_images import LabelledImages
 from sfao.lab.streams.seeding import make_generator
 
 SCENARIOS = ("domain", "task", "class")
 
 
-class ImageDataset(Protocol):
-    """The data that a stream needs: uint8 images (N, C, H, W), int64 labels, the pixels' mean and deviation."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def train_images(self) -> Tensor: ...
-    @property
-    def train_labels(self) -> Tensor: ...
-    @property
-    def test_images(self) -> Tensor: ...
-    @property
-    def test_labels(self) -> Tensor: ...
-    @property
-    def classes(self) -> int: ...
-    @property
-    def mean(self) -> tuple[float, ...]: ...
-    @property
-    def std(self) -> tuple[float, ...]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One task of a stream. Training and evaluation use `model(x)[:, task.outputs]`; label 0 is its first column."""
+    """One task. Training and evaluation use `model(x)[:, task.outputs]`; label 0 is its first column."""
 
     name: str
     #: The classes of the data set, in the order of their labels.
     classes: tuple[int, ...]
     outputs: slice
     train: LabelledImages
-    #: Held out of the training images, for tuning; None when nothing was held out.
+    #: Held out of the training images, for tuning; None if nothing was held out.
     validation: LabelledImages | None
     test: LabelledImages
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Tasks in the order they are learnt, for a model with `outputs` outputs."""
+    """Tasks in the order they are learned, for a model with `outputs` outputs."""
 
     name: str
     scenario: str
     tasks: tuple[Task, ...]
     outputs: int
     input_shape: tuple[int, ...]
-    #: The number, from 0, that each task has where no order is given.
+    #: The number, from 0, that each task has if no order is given.
     order: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -67,20 +46,20 @@ class Stream:
         return iter(self.tasks)
 
     def count_training_examples(self) -> int:
-        """Return the number of examples that are learnt from, each counted once however many tasks it is in."""
+        """Return the number of training examples, each counted once however many tasks it is in."""
         return len(torch.cat([task.train.indices for task in self]).unique())
 
 
 def count_outputs(scenario: str, tasks: int, classes: int) -> int:
-    """Return the number of outputs that a model needs for so many tasks of so many classes each."""
+    """Return the number of outputs of a model for so many tasks of so many classes each."""
     return classes if scenario == "domain" else tasks * classes
 
 
 def select_outputs(scenario: str, task: int, tasks: int, classes: int) -> slice:
     """Return the outputs of the model that a task uses.
 
-    `task`: its own. `domain`: all of them, shared. `class`: all of them from the first task on, the classes still
-    to come included, so that every cell of the accuracy matrix means the same.
+    `task`: its own. `domain`: all of them, shared. `class`: all of them from the first task on, so that every cell of
+    the accuracy matrix means the same.
     """
     if scenario == "task":
         return slice(task * classes, (task + 1) * classes)
@@ -88,14 +67,14 @@ def select_outputs(scenario: str, task: int, tasks: int, classes: int) -> slice:
 
 
 def make_task(
-    dataset: ImageDataset,
+    dataset: Dataset,
     name: str,
     outputs: slice,
     label_of: Tensor,
     validation_mask: Tensor,
     permutation: Tensor | None = None,
 ) -> Task:
-    """Make a task of the classes whose label in `label_of` is not negative; the mask is over the training examples."""
+    """Return a task of the classes whose label in `label_of` is not negative; the mask is over training examples."""
 
     def select(kind: str, images: Tensor, classes: Tensor, chosen: Tensor | None = None) -> LabelledImages:
         labels = label_of[classes]
@@ -114,23 +93,16 @@ def make_task(
     return Task(name, tuple(sorted(classes, key=label_of.__getitem__)), outputs, train, validation, test)
 
 
-def order_tasks(order: str | Sequence[int] | None, tasks: int, seed: int) -> list[int]:
+def order_tasks(order: str | Sequence[int] | None, tasks: int, seed: int) -> tuple[int, ...]:
     """Return the places of the tasks: as they are, "random", or given, as numbers or as "2,0,1"."""
     if order is None:
-        return list(range(tasks))
+        return tuple(range(tasks))
     if order == "random":
-        return torch.randperm(tasks, generator=make_generator(seed, "task order")).tolist()
-    places = order.split(",") if isinstance(order, str) else order
+        return tuple(torch.randperm(tasks, generator=make_generator(seed, "task order")).tolist())
     try:
-        numbers = [int(place) for place in places]
+        places = tuple(map(int, order.split(",") if isinstance(order, str) else order))
     except (TypeError, ValueError):
-        numbers = []
-    if sorted(numbers) != list(range(tasks)):
+        places = ()
+    if sorted(places) != list(range(tasks)):
         raise ValueError(f"`order` must be 'random' or name each task from 0 to {tasks - 1} once, got {order!r}")
-    return numbers
-
-
-def get_input_shape(dataset: ImageDataset) -> tuple[int, int, int]:
-    """Return channels, height and width."""
-    channels, height, width = dataset.train_images.shape[1:]
-    return channels, height, width
+    return places

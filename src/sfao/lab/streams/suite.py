@@ -1,17 +1,17 @@
-"""The benchmarks by name: a data set, the way it is cut into tasks, and the settings of a run."""
+"""The benchmarks by name: a data set, the way it is split into tasks, and the settings of a run."""
 
 from collections.abc import Sequence
 
 from sfao.lab.data.dataset import Dataset
-from sfao.lab.names import Names
-from sfao.lab.streams.benchmark import Benchmark, Cut
-from sfao.lab.streams.own_benchmark import adapt_benchmark
+from sfao.lab.names import Registry
+from sfao.lab.streams.benchmark import Benchmark, TaskSplit
+from sfao.lab.streams.own import adapt_benchmark
 from sfao.lab.streams.permuted import permute
 from sfao.lab.streams.split import split
 from sfao.lab.streams.stream import Stream
 
-SPLIT = Cut("split", split)
-PERMUTED = Cut("permuted", permute)
+SPLIT = TaskSplit("split", split)
+PERMUTED = TaskSplit("permuted", permute)
 
 # The protocol of the paper's released code: learning rate 1e-3, batches of 32, two epochs, no momentum.
 MNIST = {"model": {"name": "mlp", "hidden": 256}}
@@ -30,7 +30,7 @@ OURS = {
     "permuted-mnist-5k": Benchmark("mnist-5k", PERMUTED, 3, FEW_DIGITS),
 }
 
-BENCHMARKS: Names[Benchmark] = Names("benchmark", "sfao.benchmarks", adapt_benchmark, OURS)
+BENCHMARKS: Registry[Benchmark] = Registry("benchmark", "sfao.benchmarks", adapt_benchmark, OURS)
 
 
 def make_stream(
@@ -43,13 +43,7 @@ def make_stream(
     order: str | Sequence[int] | None,
     validation: float,
 ) -> Stream:
-    """Make the stream of a benchmark from a data set that has been loaded."""
+    """Return the stream of a benchmark from a data set that has been loaded."""
     benchmark = BENCHMARKS[name]
-    return benchmark.cut.make(
-        dataset,
-        tasks=tasks or benchmark.tasks,
-        scenario=scenario,
-        seed=seed,
-        order=order,
-        validation=validation,
-    )
+    tasks = tasks or benchmark.tasks
+    return benchmark.split.make(dataset, tasks=tasks, scenario=scenario, seed=seed, order=order, validation=validation)
