@@ -31,8 +31,6 @@ def tiny() -> Callable[..., Dataset]:
             classes=classes,
             mean=(0.2, 0.4, 0.6)[:channels],
             std=(0.5, 0.25, 0.3)[:channels],
-            complete=True,
-            embedded=False,
         )
 
     return make

@@ -27,9 +27,9 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     #: False if there are fewer images than published.
-    complete: bool
+    complete: bool = True
     #: True for data inside this package: real images, but few.
-    embedded: bool
+    embedded: bool = False
     #: Equal if all values are equal, whatever files they came from.
     digest: str = ""
     #: True if every file is the publisher's; None for data that nobody published under this name.
