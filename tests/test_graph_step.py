@@ -36,8 +36,7 @@ def test_the_same_updates_as_the_plain_step(options, dtype):
     decisions = set()
     for seed in range(10, 30):
         fast = make_steps(optimizer, model, seed, dtype)
-        if not run_graphs(optimizer.gate, fast):  # nearly inside the span
-            continue
+        assert run_graphs(optimizer.gate, fast)
         changed = updates(fast)
         slow = make_steps(optimizer, model, seed, dtype)
         set_norms(slow)
@@ -56,10 +55,28 @@ def test_the_same_updates_as_the_plain_step(options, dtype):
     assert len(decisions) == (3 if "samples" in options else 1)
 
 
+def test_layers_that_need_float64_are_projected_without_a_graph():
+    model, optimizer = make_trained(1, capacity=20, **PROJECT)
+    with torch.no_grad():
+        model[2].weight[0, 0] += 1e-3
+    optimizer.consolidate(task(0), loss)  # nearly the same directions again
+    fast = make_steps(optimizer, model, 0)
+    slow = [type(step)(step.layer, [gradient.clone() for gradient in step.gradients]) for step in fast]
+    assert run_graphs(optimizer.gate, fast)
+    set_norms(slow)
+    compare_and_decide(slow)
+    project(slow)
+    assert max(step.kept for step in fast) < 1e-3
+    for one, other in zip(fast, slow, strict=True):
+        for update, expected in zip(one.present, other.present, strict=True):
+            assert torch.allclose(update, expected, atol=1e-7)
+    assert optimizer.risk() < 1e-6
+
+
 def test_rare_cases_are_left_to_the_plain_step():
     model, optimizer = make_trained(1, capacity=5, **PROJECT)
     assert run_graphs(optimizer.gate, make_steps(optimizer, model, 3))
-    for factor in (1e20, 0.0, float("nan")):
+    for factor in (1e20, float("nan")):
         steps = make_steps(optimizer, model, 3)
         for gradient in steps[0].present:
             gradient.mul_(factor)
@@ -67,6 +84,14 @@ def test_rare_cases_are_left_to_the_plain_step():
         assert not run_graphs(optimizer.gate, steps)
         after = [gradient for step in steps for gradient in step.present]
         assert all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in zip(before, after, strict=True))
+
+
+def test_a_layer_without_gradient_decides_nothing():
+    model, optimizer = make_trained(1, capacity=5, **PROJECT)
+    steps = make_steps(optimizer, model, 3)
+    torch._foreach_zero_(steps[0].present)
+    assert run_graphs(optimizer.gate, steps)
+    assert [step.decision for step in steps] == [None, Decision.PROJECT]
 
 
 def test_graphs_belong_to_a_memory_and_to_the_projection_off_its_span():

@@ -1,8 +1,8 @@
 """The gate's step on CUDA, captured as two graphs: it is hundreds of small kernels that take long to launch.
 
 The first graph measures copies of the gradients, and computes their projections' weights. One transfer brings its
-numbers to the host, which decides as on a CPU. The second graph projects the copies. Rare cases (extreme norms, nearly
-dependent directions) are left to the plain step.
+numbers to the host, which decides as on a CPU. The second graph projects the copies. Layers that need float64 are
+projected without a graph, and gradients of extreme size are left to the plain step.
 """
 
 from collections.abc import Sequence
@@ -120,20 +120,25 @@ class GraphStep:
         self._measuring.replay()
         numbers = self._numbers.tolist()
         norms, rest, count = iter(numbers[: len(gradients)]), numbers[len(gradients) :], len(steps)
-        is_projected = []
+        is_projected, rough = [], []
         for number, (step, projection) in enumerate(zip(steps, self._projections, strict=True)):
             smallest, largest, removed, size = rest[number::count]
             step.norm = sum(next(norms) ** 2 for _ in step.present) ** 0.5
-            if not SMALL < step.norm < LARGE:
+            if step.norm != 0 and not SMALL < step.norm < LARGE:
                 return False
             step.decide(smallest, largest)
-            is_projected.append([step.decision is Decision.PROJECT])
-            if step.decision is Decision.PROJECT and step.set_kept(projection, removed, size):
-                return False
+            is_own = step.decision is Decision.PROJECT
+            if is_own and step.set_kept(projection, removed, size):
+                rough.append((step, projection))
+                is_own = False
+            is_projected.append([is_own])
         self._is_projected.copy_(torch.tensor(is_projected))
         self._projected.copy_(self._is_projected, non_blocking=True)
         self._changing.replay()
         torch._foreach_copy_(gradients, self._buffers)
+        for step, projection in rough:
+            step.matrices = step.memory.as_matrices(step.gradients)
+            step.project(projection)
         return True
 
 

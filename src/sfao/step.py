@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 EPSILON = torch.finfo(torch.float32).eps
 # Rounding may leave this much of a stored direction in the projected gradient, relative to its norm.
 ORTHOGONALITY = 5e-6
+# Below this, |u| / |g| can't be told from |g|^2 - |u|^2.
+ROUNDED_AWAY = 0.01
 # Multiplications that take no longer than the few calls around them.
 SMALL_WORK = 2**20
 
@@ -124,7 +126,8 @@ def project(steps: Sequence["LayerStep"]) -> None:
     plans = [(step, *plan) for step in steps if (plan := step.plan_projection()) is not None]
     numbers = iter(fetch([size for *_, weights, removed in plans for size in (removed, weights.abs().sum())]))
     for step, projection, weights, _ in plans:
-        step.project(projection, weights, next(numbers), next(numbers))
+        is_rough = step.set_kept(projection, next(numbers), next(numbers))
+        step.project(projection, None if is_rough else weights)
 
 
 def measure_risk(gate: "Gate", *, sampled: bool) -> float:
@@ -221,14 +224,14 @@ class LayerStep:
         weights = projection.weights(dots)
         return projection, weights, projection.removed_square(dots, weights)
 
-    def project(self, projection: Projection, weights: Tensor, removed: float, size: float) -> None:
-        """Subtract the weighted directions, given |g|^2 - |u|^2 and the size of the weights."""
-        matrices, is_rough = self.matrices, self.set_kept(projection, removed, size)
-        if is_rough:
+    def project(self, projection: Projection, weights: Tensor | None = None) -> None:
+        """Subtract the weighted directions from the gradient; without weights, compute them, all in float64."""
+        matrices, is_rough = self.matrices, weights is None
+        if weights is None:
             matrices = [None if matrix is None else matrix.double() for matrix in matrices]
             weights = projection.weights(self.memory.dots(matrices))
         self.memory.subtract_(matrices, weights)
-        if is_rough:  # almost nothing is left: |g|^2 - |u|^2 is all rounding
+        if is_rough and self.kept < ROUNDED_AWAY:
             left = [float(torch.linalg.vector_norm(matrix)) for matrix in matrices if matrix is not None]
             self.kept = hypot(*left) / (self.norm * self.scale)
         places = zip(matrices, self.gradients, self.memory.channels_last, strict=True)
