@@ -1,7 +1,6 @@
 """The gate in front of other optimizers."""
 
 import copy
-import gc
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from torch import nn
 from sfao.attachment import ATTACHED
 from sfao.decision import Decision
 from sfao.gate import Gate
-from sfao.layers import layer_groups
 from sfao.optimizer import SFAO
 from tests.problem import PROJECT, loss, make_trained, network, task, train, weights
 
@@ -55,40 +53,6 @@ def test_a_discarded_layer_does_not_move(base):
         )
     assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
     assert gate.risk() == 0
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_only_the_discarded_layer_stands_still(base):
-    model = network()
-    optimizer = BASES[base](model.parameters())
-    groups = layer_groups(model)
-    groups[0].update(discard_below=1)
-    groups[1].update(PROJECT)
-    gate = Gate(groups).attach(optimizer)
-    train(model, optimizer, task(0))
-    gate.consolidate(task(0), loss, model=model)
-    first, last = model[0].weight.clone(), model[2].weight.clone()
-    train(model, optimizer, task(1))
-    assert torch.equal(first, model[0].weight)
-    assert not torch.equal(last, model[2].weight)
-
-
-def test_closures_are_gated():
-    options = {"accept_above": 0.4, "discard_below": 0.0}
-    one, plain, _ = attach("nesterov", **options)
-    other, closed, gate = attach("nesterov", **options)
-    train(one, plain, task(1))
-    for inputs, targets in task(1):
-
-        def closure(inputs=inputs, targets=targets):
-            closed.zero_grad()
-            value = loss(other(inputs), targets)
-            value.backward()
-            return value
-
-        assert closed.step(closure).item() > 0
-    assert torch.equal(weights(one), weights(other))
-    assert sum(gate.counts["0"].values()) == 12
 
 
 def test_one_optimizer_has_one_gate():
@@ -147,13 +111,6 @@ def test_detached_it_gates_no_more():
     before = weights(model)
     train(model, optimizer, task(1))
     assert torch.equal(weights(model), before)
-
-
-def test_an_optimizer_that_is_gone_leaves_the_gate_free():
-    model, optimizer, gate = attach("sgd")
-    del optimizer
-    gc.collect()
-    gate.attach(BASES["adamw"](model.parameters()))
 
 
 def test_a_copy_of_a_gate_is_attached_to_nothing():

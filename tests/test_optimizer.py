@@ -59,15 +59,6 @@ def test_like_sgd(given_arguments, seed, by_layer):
     assert torch.equal(weights(plain), weights(gated))
 
 
-def test_like_sgd_per_group_and_by_position():
-    plain, gated = make_model(2), make_model(2)
-    of_sgd = [{"params": plain[0].parameters(), "lr": 0.3, "nesterov": True}, {"params": plain[2:].parameters()}]
-    of_sfao = [{"params": gated[0].parameters(), "lr": 0.3, "nesterov": True}, {"params": gated[2:].parameters()}]
-    learn(plain, torch.optim.SGD(of_sgd, 0.05, 0.8, 0.0, 0.01), 3)
-    learn(gated, SFAO(of_sfao, 0.05, 0.8, 0.0, 0.01, **LIKE_SGD), 3)
-    assert torch.equal(weights(plain), weights(gated))
-
-
 @given(st.floats(0.01, 0.99), st.floats(0, 0.5), st.booleans())
 @settings(max_examples=20, deadline=None)
 def test_the_defaults_are_the_paper_s_average_and_decay(momentum, decay, maximize):
@@ -192,20 +183,6 @@ def test_grad_scaler_skips_steps_that_are_not_finite():
         scaler.step(optimizer)
         scaler.update()
         assert torch.equal(weights(model), before) == (factor != 1.0)
-
-
-def test_layers_can_be_added():
-    model, optimizer = make_trained(1)
-    head = nn.Linear(8, 3)
-    optimizer.add_param_group({"params": head.parameters(), "name": "head", "lr": 0.5, "accept_above": 0.2})
-    train(nn.Sequential(model[:2], head), optimizer, task(1))
-    assert set(optimizer.last_decisions) == {"0", "head"}
-    assert optimizer.param_groups[-1]["momentum_form"] == "ema"
-
-
-def test_types_that_torch_takes():
-    numpy = pytest.importorskip("numpy")
-    make_trained(1, lr=torch.tensor(0.1), capacity=numpy.int64(5))
 
 
 def test_layers_that_are_frozen_at_first_can_be_trained_later():

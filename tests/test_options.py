@@ -45,15 +45,6 @@ def test_bad_options(options, message, kind):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
-def test_bad_options_of_a_group_that_is_added(options, message):
-    optimizer = SFAO(network())
-    with pytest.raises(ValueError, match=r".") as caught:
-        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], **options})
-    assert str(caught.value).startswith(message)
-    assert len(optimizer.param_groups) == len(optimizer.counts) == 2
-
-
 @pytest.mark.parametrize("name", ["tolerance", "every", "clip", "examples", "energy"])
 @pytest.mark.parametrize("kind", [SFAO, Gate])
 def test_options_of_another_class(name, kind):

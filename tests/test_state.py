@@ -9,7 +9,6 @@ from torch import nn
 
 from sfao.gate import Gate
 from sfao.optimizer import SFAO
-from sfao.state import weight_fingerprint
 from tests.problem import PROJECT, loss, make_trained, network, task, train, weights
 
 # Small layers, whose directions span them, are quick.
@@ -174,24 +173,3 @@ def test_weights_may_be_loaded_after_the_memory_and_train_on():
     other.load_state_dict(state)
     other_model.load_state_dict(model.state_dict())
     train(other_model, other, task(1))
-
-
-def test_fingerprints_tell_weights_apart():
-    model = nn.Sequential(nn.Linear(700, 300), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-    layers = SFAO(model, storage="factored").gate.layers
-    before = [torch.tensor(weight_fingerprint(layer)) for layer in layers]
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * parameter.norm() / parameter.numel() ** 0.5)
-    for layer, old in zip(layers, before, strict=True):
-        gap = float((torch.tensor(weight_fingerprint(layer)) - old).norm() / old.norm())
-        assert 0.02 < gap < 0.5
-
-
-def test_moving_to_another_dtype_keeps_the_memory():
-    model, optimizer = make_trained(1, **PROJECT)
-    model.double()
-    batches = [(x.double(), y) for x, y in task(1)]
-    train(model, optimizer, batches)
-    optimizer.consolidate(batches, loss)
-    assert optimizer.risk() < 1e-6

@@ -7,8 +7,6 @@ import torch
 from torch import nn
 
 from sfao.decision import Decision, NonFiniteGradient
-from sfao.layers import layer_groups
-from sfao.memory import memory as memory_module
 from sfao.optimizer import SFAO
 from tests.problem import PROJECT, loss, make_trained, network, task, train, weights
 
@@ -37,14 +35,6 @@ def test_always_accepting_is_sgd(options):
     train(model, optimizer, task(5), epochs=3)
     train(plain, torch.optim.SGD(plain.parameters(), lr=0.1, momentum=options.get("momentum", 0)), task(5), epochs=3)
     assert torch.equal(weights(model), weights(plain))
-
-
-def test_always_discarding_stands_still():
-    model, optimizer = make_trained(1, discard_below=1)
-    before = weights(model)
-    train(model, optimizer, task(5))
-    assert torch.equal(weights(model), before)
-    assert set(optimizer.last_decisions.values()) == {Decision.DISCARD}
 
 
 @pytest.mark.parametrize("storage", ["dense", "factored"])
@@ -91,19 +81,6 @@ def test_strict_accept_removes_the_risk_of_accepting():
     strict = make_one([1.0, 0.0, 0.1], remembered, accept_above=0.5, strict=True)
     assert strict.risk() < 1e-6
     assert strict.last_decisions == {"w": Decision.PROJECT}
-
-
-def test_thresholds_per_group_and_changed_in_flight():
-    model = network()
-    groups = layer_groups(model)
-    groups[0]["accept_above"], groups[1]["discard_below"] = -1, 1
-    optimizer = SFAO(groups, lr=0.1)
-    optimizer.consolidate(task(0), loss, model=model)
-    train(model, optimizer, task(1))
-    assert optimizer.last_decisions == {"0": Decision.ACCEPT, "2": Decision.DISCARD}
-    optimizer.param_groups[1].update(PROJECT)
-    train(model, optimizer, task(1))
-    assert optimizer.last_decisions == {"0": Decision.ACCEPT, "2": Decision.PROJECT}
 
 
 def test_the_seed_decides_the_sample_and_the_global_generator_is_never_used():
@@ -233,17 +210,6 @@ def test_reduced_precision_of_the_model_does_not_reach_the_gate():
     assert torch.equal(run("highest", False), run("medium", True))
 
 
-def test_precision_is_restored_after_an_error():
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with pytest.raises(KeyError), memory_module.full_precision("cpu"):
-            {}[torch.is_grad_enabled()]
-        assert torch.get_float32_matmul_precision() == "medium"
-        assert torch.is_grad_enabled()
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
 def test_a_default_dtype_of_float64():
     torch.set_default_dtype(torch.float64)
     try:
@@ -297,13 +263,6 @@ def test_what_a_step_tells(gradient, options, decision, cosine, kept):
     assert values["memory_bytes"] == optimizer.memory_bytes == 12
 
 
-def test_without_directions_there_is_nothing_to_tell():
-    optimizer = make_one([3.0, 4.0, 0.0], remembered=())
-    assert optimizer.last_cosines == optimizer.kept() == {}
-    assert optimizer.risk() == 0
-    assert optimizer.gate.is_empty
-
-
 def test_the_sampled_risk_is_over_the_directions_of_the_last_step():
     remembered = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-0.6, 0.0, 0.8]]
     risks = set()
@@ -330,15 +289,6 @@ def test_risk_needs_an_update():
     optimizer.zero_grad()
     with pytest.raises(RuntimeError, match=r"call it before zero_grad"):
         optimizer.risk()
-
-
-def test_a_step_changes_no_direction():
-    model, optimizer = make_trained(1, accept_above=0.3, discard_below=-0.1)
-    held = [tensor.clone() for layer in optimizer.gate.layers for tensor in layer.memory.parts[0].held]
-    train(model, optimizer, task(4), epochs=3)
-    after = [tensor for layer in optimizer.gate.layers for tensor in layer.memory.parts[0].held]
-    assert all(torch.equal(a, b) for a, b in zip(held, after, strict=True))
-    assert optimizer.workspace_bytes > 0
 
 
 def test_what_is_left_inside_the_span_is_measured():

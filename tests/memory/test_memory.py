@@ -68,32 +68,6 @@ def test_products_and_projection_are_those_of_plain_vectors(kind, count, rows, c
 
 
 @pytest.mark.parametrize("kind", STORAGES)
-def test_products_are_those_of_the_directions_that_are_held_now(kind):
-    layout = Layout(4, (6,))
-    gradients = make_gradients(layout, 5)
-    memory = make_memory(kind, layout, gradients)
-    memory.projection("span", (True,))
-    (changed,) = make_gradients(layout, 1, seed=9)
-    for tensor, value in zip(memory.parts[0].tensors, memory.encode(changed, 1.0)[0], strict=True):
-        tensor[1] = value
-    memory.commit([memory.parts[0].tensors], memory.slots.set(1, 1, 6))
-    gradients[1] = changed
-    plain = as_rows(gradients, (True,))
-    assert torch.allclose(memory.gram((True,)).matrix, plain @ plain.T, atol=1e-4)
-    assert memory.workspace_bytes > 0
-
-
-@pytest.mark.parametrize("kind", STORAGES)
-def test_bfloat16_holds_directions_to_three_digits(kind):
-    layout = Layout(5, (6, 1))
-    gradients = make_gradients(layout, 4)
-    narrow, wide = (make_memory(kind, layout, gradients, dtype) for dtype in (torch.bfloat16, torch.float32))
-    gradient = [randn(5, 6, seed=3), randn(5, 1, seed=4)]
-    assert narrow.bytes * 2 == wide.bytes
-    assert torch.allclose(narrow.dots(gradient), wide.dots(gradient), atol=0.02 * float(as_rows(gradients).norm()))
-
-
-@pytest.mark.parametrize("kind", STORAGES)
 def test_grown_rows_are_zero(kind):
     layout = Layout(4, (6, 1))
     memory = make_memory(kind, layout, make_gradients(layout, 3))
@@ -103,28 +77,6 @@ def test_grown_rows_are_zero(kind):
     larger = [torch.cat([part, randn(2, part.shape[1], seed=7)]) for part in gradient]
     assert torch.allclose(memory.dots(larger), dots, atol=1e-6)
     assert memory.size == 42
-
-
-@pytest.mark.parametrize("kind", STORAGES)
-def test_a_copy_is_a_memory_of_its_own(kind):
-    layout = Layout(4, (6,))
-    memory = make_memory(kind, layout, make_gradients(layout, 3))
-    twin, gradient = memory.clone(), [randn(4, 6)]
-    dots = memory.dots(gradient)
-    for tensor in twin.parts[0].tensors:
-        tensor.zero_()
-    assert torch.equal(memory.dots(gradient), dots)
-    assert not twin.dots(gradient).any()
-
-
-def test_parameters_that_are_added_are_zero_in_old_directions():
-    layout = Layout(4, (6,))
-    memory = make_memory("dense", layout, make_gradients(layout, 3))
-    memory.add_part(STORAGES["dense"](Layout(2, (2,)), torch.float32, 1, torch.device("cpu")), [False])
-    gradient = randn(4, 6)
-    assert torch.equal(memory.dots([gradient, randn(2, 2)]), memory.dots([gradient, None]))
-    assert not memory.dots([None, randn(2, 2)]).any()
-    assert memory.extreme_dots(torch.zeros(3, dtype=torch.float64), None, (False, True)) == ()
 
 
 def test_a_memory_that_spans_a_layer_says_so():

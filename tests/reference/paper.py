@@ -55,11 +55,9 @@ def lay_out(shapes: Iterable[Sequence[int]]) -> list[Layout]:
             joins = after_weight and last.rows == shape[0]
         else:
             joins = last.rows == 1 or (last.rows > 1 and last.rows == prod(shape))
-        if joins:
-            found[-1] = Layout(last.rows, (*last.columns, prod(shape) // last.rows))
-        else:
-            rows = shape[0] if is_weight else 1
-            found.append(Layout(rows, (prod(shape) // max(rows, 1),)))
+        rows = last.rows if joins else shape[0] if is_weight else 1
+        own = Layout(rows, (*(last.columns if joins else ()), prod(shape) // max(rows, 1)))
+        found[len(found) - joins :] = [own]
         after_weight = is_weight
     return found
 
@@ -316,13 +314,6 @@ class ReferenceSFAO:
         self.task += 1
         for layer in self.layers.values():
             layer.momentum = None
-
-    def risk(self) -> float:
-        """Return the max over layers and directions of (-<g, u>)_+."""
-        return max(
-            (max(0.0, float(-d @ layer.update)) for layer in self.layers.values() for d in layer.directions),
-            default=0.0,
-        )
 
 
 # -- Projections --------------------------------------------------------------------------------------------

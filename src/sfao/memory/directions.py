@@ -54,8 +54,8 @@ def lay_out(shapes: Iterable[Sequence[int]]) -> list[Layout]:
         else:
             joins = last.rows == 1 or (last.rows > 1 and last.rows == prod(shape))
         rows = last.rows if joins else shape[0] if is_weight else 1
-        columns = prod(shape) // max(rows, 1)
-        found = [*found[:-1], Layout(rows, (*last.columns, columns))] if joins else [*found, Layout(rows, (columns,))]
+        own = Layout(rows, (*(last.columns if joins else ()), prod(shape) // max(rows, 1)))
+        found[len(found) - joins :] = [own]
         after_weight = is_weight
     return found
 
