@@ -107,7 +107,7 @@ class GraphStep:
         """Draw the directions to compare with, for all layers."""
         self._is_sampled.copy_(self._is_stored)
         for own, step in zip(self._is_sampled, steps, strict=True):
-            step.sample = step.draw()
+            step.sample = step.layer.sampler.peek(len(step.memory), step.layer.options["samples"])
             if step.sample is not None:
                 own.zero_().index_fill_(0, step.sample, True)
         self._sampled.copy_(self._is_sampled, non_blocking=True)

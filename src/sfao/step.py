@@ -178,17 +178,13 @@ class LayerStep:
         #: The scaled gradients in float32 or float64; they share memory with the gradients where they can.
         self.matrices: list[Tensor | None] = []
 
-    def draw(self) -> Tensor | None:
-        """Return the directions to compare with, None for all."""
-        return self.layer.sampler.peek(len(self.memory), self.layer.options["samples"])
-
     def compare(self) -> tuple[Tensor, ...]:
         """Return the least and the greatest inner product with a sampled unit direction; nothing if all are zero."""
-        memory, count = self.memory, len(self.memory)
+        memory, samples, count = self.memory, self.layer.options["samples"], len(self.memory)
         self.matrices = memory.as_matrices(self.gradients, self.scale)
-        self.sample = sample = self.draw()
+        self.sample = sample = self.layer.sampler.peek(count, samples)
         # Products with everything serve the projection too.
-        is_cheap = count * memory.size <= SMALL_WORK or count <= 2 * self.layer.options["samples"]
+        is_cheap = count * memory.size <= SMALL_WORK or count <= 2 * samples
         self.has_all_dots = sample is None or is_cheap
         self.dots = dots = memory.dots(self.matrices, None if is_cheap else sample)
         return memory.extreme_dots(dots[sample] if sample is not None and is_cheap else dots, sample, self.active)
