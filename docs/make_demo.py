@@ -11,8 +11,8 @@ from pathlib import Path
 from sfao.lab.cli.demo import list_methods
 from sfao.lab.paper.archive import read_lines, read_runs, write_lines
 from sfao.lab.report.comparison import Comparison, compare_records
-from sfao.lab.report.figures import as_picture
-from sfao.lab.report.figures.learnt_and_kept import learnt_and_kept
+from sfao.lab.report.figures import learned_and_kept
+from sfao.lab.report.style import as_picture
 from sfao.lab.run.errors import ConfigError, FolderError
 from sfao.lab.run.files import write_text
 from sfao.lab.run.record import Record
@@ -30,7 +30,7 @@ def read_demo(file: Path = RECORDS) -> list[Record]:
 def make_figure(compared: Comparison) -> str:
     """Return the figure of the demo's only group."""
     (group,) = compared.groups
-    drawing = learnt_and_kept(group)
+    drawing = learned_and_kept(group)
     if drawing is None:
         raise FolderError(f"{RECORDS} must hold runs that are done, found none")
     return as_picture(drawing)

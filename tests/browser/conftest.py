@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.browser.tabs import WIDE, Tab
 from tests.lab.report.real_runs import share_comparison, share_hostile_report, share_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of the report, as a file."""
+    """The address of the report, a file."""
     return share_report(tmp_path_factory).as_uri()
 
 
@@ -43,44 +43,14 @@ def hostile_address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    made = browser.new_context(viewport=WIDE, color_scheme="light")
+    made = browser.new_context(viewport=WIDE, color_scheme="light", accept_downloads=True)
     yield made
     made.close()
 
 
-@pytest.fixture(scope="session")
-def tabs(browser: Browser) -> Iterator[list[Tab]]:
-    """Two, for a page and one to compare it with: to start a tab takes longer than to load a report."""
-    contexts = [browser.new_context(viewport=WIDE, color_scheme="light") for _ in range(2)]
-    yield [Tab(context.new_page()) for context in contexts]
-    for context in contexts:
-        context.close()
-
-
 @pytest.fixture
-def opened(tabs: list[Tab], address: str) -> Page:
-    """The report, for tests that leave it as it is: several in a row share it."""
-    return tabs[0].show(address)
-
-
-@pytest.fixture
-def page(tabs: list[Tab], address: str) -> Iterator[Page]:
-    """The report, for tests that change it, its size or its media: the next has it as it was loaded."""
-    yield tabs[0].show(address)
-    tabs[0].drop()
-
-
-@pytest.fixture
-def tab(tabs: list[Tab]) -> Iterator[Page]:
-    """An empty one, for tests that load a page themselves."""
-    tabs[0].drop()
-    yield tabs[0].page
-    tabs[0].drop()
-
-
-@pytest.fixture
-def printed(opened: Page) -> Iterator[Page]:
-    """The report in print, for tests that leave it as it is."""
-    opened.emulate_media(media="print")
-    yield opened
-    opened.emulate_media(media="null")
+def page(context: BrowserContext, address: str) -> Page:
+    """The report as it is when it is opened."""
+    opened = context.new_page()
+    opened.goto(address)
+    return opened

@@ -83,7 +83,7 @@ def test_the_core_needs_torch_and_numpy_and_never_the_laboratory():
         assert not each.module.startswith("sfao.lab"), each
 
 
-@pytest.mark.parametrize("name", ["checks", "lab.tables", "lab.metrics"])
+@pytest.mark.parametrize("name", ["checks", "lab.metrics"])
 def test_rooms_that_need_no_torch(name):
     used = {each.module.partition(".")[0] for each in all_imports() if each.importer == name}
     assert used.isdisjoint({"torch", "numpy"})

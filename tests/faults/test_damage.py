@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.lab.cli.app import app
-from sfao.lab.report.errors import ReportError
-from sfao.lab.report.runs import load_runs
+from sfao.lab.report.runs import ReportError, load_runs
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError, FolderError, Interrupted

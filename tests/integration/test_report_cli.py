@@ -22,9 +22,7 @@ def invoke(*arguments):
 
 
 def contents(folder):
-    """But for the list that the command keeps for itself."""
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in files.items() if path.name != ".figures.json"}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +71,28 @@ def test_again_it_writes_the_same_bytes(compared, written, tmp_path):
     assert sorted(told["written"]) == sorted(str(tmp_path / name) for name in contents(tmp_path))
 
 
-def test_figures_of_an_earlier_report_go_and_those_of_others_stay(compared, tmp_path):
-    out = tmp_path / "report"
-    assert invoke(compared, "--out", out).exit_code == 0
-    (out / "figures" / "mine.pdf").write_bytes(b"mine")
-    (tmp_path / "precious.pdf").write_bytes(b"mine")
-    listed = json.loads((out / ".figures.json").read_text())
-    (out / ".figures.json").write_text(json.dumps([*listed, "../../precious.pdf", 5, "none.pdf"]))
-    result = invoke(compared / "sgd-0", "--out", out, "--json")
+def test_a_received_folder_with_a_link_is_one_line_and_exit_code_2(compared, tmp_path):
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    (ours / "precious.pdf").write_bytes(b"ours")
+    received = tmp_path / "received"
+    shutil.copytree(compared / "sgd-0", received / "sgd-0")
+    (received / "report").mkdir()
+    (received / "report" / "figures").symlink_to(ours)
+    (received / "report" / ".figures.json").write_text('["precious.pdf"]')
+    before = contents(tmp_path)
+    result = invoke(received)
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "must be a folder without links, got the link" in result.stderr
+    assert contents(tmp_path) == before
+
+
+def test_figures_have_the_format_that_is_asked_for(compared, tmp_path):
+    result = invoke(compared / "sgd-0", "--out", tmp_path, "--figures", "png")
     assert result.exit_code == 0, result.stderr
-    written = {"report.html", "table.md", "table.tex", "figures/accuracy-matrices.pdf", "figures/forgetting.pdf"}
-    assert set(contents(out)) == written | {"figures/mine.pdf"}
-    assert (tmp_path / "precious.pdf").exists()
-    (out / ".figures.json").write_text("{")
-    assert invoke(compared / "sgd-0", "--out", out).exit_code == 0
+    assert {"figures/accuracy-matrices.png", "figures/forgetting.png"} < set(contents(tmp_path))
+    assert invoke(compared / "sgd-0", "--figures", "gif").exit_code == 2
 
 
 def test_where_it_goes_when_nothing_is_said(compared, tmp_path, monkeypatch):
@@ -126,7 +132,7 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
         (["file"], "it is a file"),
         (["damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
         ([compared, "damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
-        ([compared, "--out", "file"], "`out` must be a folder, got the file file"),
+        ([compared, "--out", "file"], "`out` must be a folder without links, got the file file"),
         ([], "RUN_DIR"),
     ):
         result = invoke(*arguments)
@@ -135,19 +141,6 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
         assert result.stdout == ""
         assert "Traceback" not in result.stderr
         assert contents(tmp_path) == before
-
-
-def test_a_figure_that_cannot_be_made_leaves_no_half_report(compared, tmp_path, monkeypatch):
-    from sfao.lab.report import figures
-
-    def full(drawing):
-        raise OSError(28, "No space left on device", str(tmp_path / "x.pdf"))
-
-    monkeypatch.setattr(figures, "as_pdf", full)
-    result = invoke(compared, "--out", tmp_path / "report")
-    assert result.exit_code == 1
-    assert "No space left on device" in result.stderr
-    assert not (tmp_path / "report").exists()
 
 
 def test_it_is_offered_and_the_help_is_quick():

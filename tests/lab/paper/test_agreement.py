@@ -6,8 +6,8 @@ from sfao.lab.paper.archive import Archive
 from sfao.lab.paper.paper import paper_table
 from sfao.lab.paper.protocol import protocol
 from sfao.lab.paper.reproduced_table import reproduce_table
-from sfao.lab.report.figures import as_picture
-from sfao.lab.report.figures.agreement_matrix import Count
+from sfao.lab.report.paper_figures import Count
+from sfao.lab.report.style import as_picture
 from tests.lab.paper.made import record
 
 #: What the paper prints for SGD in table 1.

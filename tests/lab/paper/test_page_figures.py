@@ -9,7 +9,7 @@ from sfao.lab.paper.page_figures import draw_agreement, draw_figure1, draw_looks
 from sfao.lab.paper.paper import table_numbers
 from sfao.lab.paper.protocol import figure_series, protocol
 from sfao.lab.paper.reproduced_table import reproduce_table
-from sfao.lab.report.figures import as_picture
+from sfao.lab.report.style import as_picture
 from tests.lab.paper.made import record
 
 TABLE1 = {row: series for (row, _), series in protocol(1, "released").cells.items()}
@@ -137,7 +137,8 @@ def test_figure_1_needs_no_more_than_records():
     series = figure_series("figure1", "released")
     drawing = draw_figure1("released", Archive(record(one, seed) for one in series for seed in (0, 1)))
     assert drawing.name == "figure1-released"
-    assert titles(drawing) == ["sgd", "ewc", "si", "ogd", "sfao"]
+    (legend,) = drawing.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["sgd", "ewc", "si", "ogd", "sfao"]
     assert "60,000 training images of mnist" in drawing.caption
     assert draw_figure1("paper", Archive([record(series[0])])) is None  # of another preset
 
@@ -154,7 +155,7 @@ def test_figures_of_everything_that_could_be_run_are_legible_and_small():
     ]
     averages = [draw_agreement(tables, as_released) for as_released in (False, True)]
     drawn = [*averages, draw_threshold_effect("released", archive), draw_figure1("released", archive)]
-    assert [len(titles(drawing)) for drawing in drawn] == [7, 7, 10, 5]
+    assert [len(titles(drawing)) for drawing in drawn] == [7, 7, 10, 1]
     for drawing in drawn:
         assert size(drawing) < 100_000
         figure = drawing.figure

@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from sfao.lab.report.figures import Drawing, as_svg, draw_figures
-from sfao.lab.report.figures.pieces import Pieces, cut
-from sfao.lab.report.groups import RunGroup, group_runs
-from sfao.lab.report.runs import LoadedRun, load_runs
+from sfao.lab.report.figures import draw_figures
+from sfao.lab.report.runs import LoadedRun, RunGroup, group_runs, load_runs
+from sfao.lab.report.style import Drawing
 from tests.lab.report.real_runs import share_comparison
 
 
@@ -28,22 +27,6 @@ def split(runs: list[LoadedRun]) -> RunGroup:
 
 
 @pytest.fixture(scope="session")
-def drawn(runs: list[LoadedRun]) -> list[Drawing]:
-    """All figures of the runs; not to be changed."""
-    return [drawing for group in group_runs(runs) for drawing in draw_figures(group)]
-
-
-@pytest.fixture(scope="session")
-def drawn_split(split: RunGroup, drawn: list[Drawing]) -> list[Drawing]:
-    return [drawing for drawing in drawn if drawing.name.endswith(f"-{split.slug}")]
-
-
-@pytest.fixture(scope="session")
-def pictures(drawn: list[Drawing]) -> dict[str, str]:
-    return {drawing.name: as_svg(drawing) for drawing in drawn}
-
-
-@pytest.fixture(scope="session")
-def pieces(drawn_split: list[Drawing]) -> dict[str, Pieces]:
-    """The figures of the split benchmark, cut."""
-    return {drawing.name: cut(drawing) for drawing in drawn_split}
+def drawn(split: RunGroup) -> dict[str, Drawing]:
+    """The figures of the split benchmark by name; not to be changed."""
+    return {drawing.name.removesuffix(f"-{split.slug}"): drawing for drawing in draw_figures(split)}

@@ -10,10 +10,8 @@ import pytest
 from filelock import FileLock
 
 from sfao.lab.metrics import summary
-from sfao.lab.report.figures import draw_figures
-from sfao.lab.report.groups import group_runs
-from sfao.lab.report.page.write import PAGE, write_page
-from sfao.lab.report.runs import find_unfinished_runs, load_runs, write_notices
+from sfao.lab.report.runs import find_unfinished_runs, group_runs, load_runs, write_notices
+from sfao.lab.report.write import PAGE, make_page
 from sfao.lab.run.config import configure
 from sfao.lab.run.execute import execute
 from tests.records import change_record, read_values
@@ -90,10 +88,12 @@ def varied(source: Path, folder: Path, chance: Random, **changes: object) -> Pat
 
 
 def report(folder: Path, out: Path) -> Path:
+    """Write the page alone, without tables and figures, and return its path."""
     runs = load_runs([folder])
     out.mkdir(parents=True, exist_ok=True)
-    drawn = [draw_figures(group) for group in group_runs(runs)]
-    return write_page(runs, drawn, out, write_notices(runs, find_unfinished_runs([folder])))
+    page = make_page(runs, group_runs(runs), write_notices(runs, find_unfinished_runs([folder])))
+    (out / PAGE).write_bytes(page.encode("utf-8", "replace"))
+    return out / PAGE
 
 
 def hostile_runs(source: Path, folder: Path) -> Path:

@@ -14,14 +14,14 @@ FULL = {"name": "mnist", "train": 60000, "test": 10000, "complete": True, "embed
 PART = {**FULL, "train": 600, "complete": False}
 
 
-def record(method, seed, accuracy=0.5, *, learnt=0.875, forgetting=0.25, status="done", **changes):
+def record(method, seed, accuracy=0.5, *, learned=0.875, forgetting=0.25, status="done", **changes):
     known = {
         "benchmark": "split-mnist-5k",
         "scenario": "domain",
         "memory_bytes": 0,
         "seconds": 1.0,
         "data": EMBEDDED,
-        "accuracy_matrix": [[learnt]] if status == "done" else [],
+        "accuracy_matrix": [[learned]] if status == "done" else [],
         "config": {"method": method, "seed": seed, "lr": 0.1, "model": {"name": "mlp"}},
     }
     metrics = {"average_accuracy": accuracy, "average_forgetting": forgetting} if status == "done" else {}
@@ -55,8 +55,8 @@ def test_a_row_holds_the_numbers_of_its_seeds():
     assert ewc.accuracy.mean == pytest.approx(0.72)
     assert ewc.accuracy.std == pytest.approx(0.02)
     assert ewc.forgetting.mean == pytest.approx(0.3)
-    assert ewc.learnt.mean == 0.875
-    assert ewc.trouble == ""
+    assert ewc.learned.mean == 0.875
+    assert ewc.failures == ""
 
 
 def test_the_baseline_is_the_best_that_is_neither_ours_nor_the_bound():
@@ -149,7 +149,7 @@ def test_a_method_with_different_settings_is_as_many_rows():
 
 def test_a_run_that_was_done_twice_counts_once():
     group = only_group([record("sgd", 0, status="failed"), record("sgd", 0, 0.2), record("sgd", 0, 0.2)])
-    assert [(row.done, row.asked, row.trouble) for row in group.rows] == [(1, 1, "")]
+    assert [(row.done, row.asked, row.failures) for row in group.rows] == [(1, 1, "")]
 
 
 def test_runs_that_did_not_end_well_are_counted_and_the_row_is_not_ranked():
@@ -164,8 +164,8 @@ def test_runs_that_did_not_end_well_are_counted_and_the_row_is_not_ranked():
         record("si", 1, status="failed"),
     ]
     rows = {row.method: row for row in only_group(records).rows}
-    assert (rows["ogd"].done, rows["ogd"].asked, rows["ogd"].trouble) == (1, 2, "1 diverged")
-    assert (rows["si"].accuracy, rows["si"].seconds, rows["si"].trouble) == (None, None, "2 failed")
+    assert (rows["ogd"].done, rows["ogd"].asked, rows["ogd"].failures) == (1, 2, "1 diverged")
+    assert (rows["si"].accuracy, rows["si"].seconds, rows["si"].failures) == (None, None, "2 failed")
     lines = as_markdown(compare_records(records)).splitlines()
     assert next(line for line in lines if "**0.600" in line).startswith("| sgd |")
     assert not [line for line in lines if "**0.900" in line]
@@ -205,7 +205,7 @@ def test_all_within_the_interval_of_the_best_are_bold():
 
 @pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].stores_data])
 def test_methods_that_store_data_are_marked_and_never_the_best_or_the_baseline(method):
-    bound = [record(method, seed, 0.99, forgetting=0.0, learnt=0.99, memory_bytes=7_000) for seed in range(3)]
+    bound = [record(method, seed, 0.99, forgetting=0.0, learned=0.99, memory_bytes=7_000) for seed in range(3)]
     without = [each for each in THREE if each.method != "joint"]
     group = only_group([*bound, *without])
     assert group.baseline == "ewc"
@@ -271,10 +271,10 @@ def test_settings_that_methods_do_not_share_are_a_line_under_the_table():
     model = {"name": "cnn", "fc": 9}
     records = [configured("sgd"), configured("sgd", 1), configured("ewc", epochs=10), configured("sfao", model=model)]
     line = "methods differ in epochs: 2 (sgd, sfao), 10 (ewc); model.name: mlp (sgd, ewc), cnn (sfao)"
-    assert only_group(records).uneven == line
+    assert only_group(records).setting_mismatch == line
     assert f"warning: {line}" in text(records)
     assert f"\n- warning: {line}\n" in as_markdown(compare_records(records))
-    assert as_json(compare_records(records))["groups"][0]["uneven"] == line
+    assert as_json(compare_records(records))["groups"][0]["setting_mismatch"] == line
 
 
 def test_options_of_methods_and_sweeps_that_all_share_are_no_difference():
@@ -282,10 +282,10 @@ def test_options_of_methods_and_sweeps_that_all_share_are_no_difference():
     swept = [configured(method, lr=lr) for method in ("sgd", "ewc") for lr in (0.1, 0.2)]
     alone = [configured("sgd", lr=lr) for lr in (0.1, 0.2)]
     for records in (own, swept, alone, THREE):
-        assert only_group(records).uneven == ""
+        assert only_group(records).setting_mismatch == ""
         assert "differ" not in text(records)
     many = [configured("sgd"), *(configured("ewc", lr=lr) for lr in range(1, 7))]
-    assert only_group(many).uneven == "methods differ in lr: 7 values"
+    assert only_group(many).setting_mismatch == "methods differ in lr: 7 values"
 
 
 def test_json_holds_plain_full_numbers_and_no_nan():

@@ -8,7 +8,7 @@ import typer
 
 from sfao.lab.cli.browser import show_page
 from sfao.lab.cli.compare import check_ended_well, print_table, run_in_view, write_results
-from sfao.lab.cli.report import progress, write_report
+from sfao.lab.cli.report import progress
 from sfao.lab.cli.terminal import INTERRUPTED, console, fail, say_json, spoken_errors
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def show_demo(jobs: "list[Job]", out: Path, *, opening: bool, quiet: bool, as_js
 
 def report_runs(jobs: "list[Job]", out: Path, *, shown: bool) -> Path | None:
     """Write the report of the runs that left a record, and return its page; None where no run could leave one."""
+    from sfao.lab.report.write import write_report
     from sfao.lab.run.record import RECORD
 
     folders = [job.folder for job in jobs if (job.folder / RECORD).exists()]

@@ -69,7 +69,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     """Turn errors into an exit code and one or two lines; with `debug`, a traceback in front of them."""
     from sfao.checks import MissingLibrary
     from sfao.lab.data.errors import DataError
-    from sfao.lab.report.errors import ReportError
+    from sfao.lab.report.runs import ReportError
     from sfao.lab.run.errors import (
         ConfigError,
         FolderError,

@@ -7,8 +7,8 @@ from sfao.lab.paper.archive import Archive
 from sfao.lab.paper.paper import paper_table, stated_seeds, table_numbers
 from sfao.lab.paper.protocol import METHODS, STREAM_OF
 from sfao.lab.paper.reproduced_table import ReproducedTable, reproduce_table
-from sfao.lab.report.figures import Drawing
-from sfao.lab.report.figures.agreement_matrix import NOT_RUN, UNJUDGED, Count, agreement_matrix
+from sfao.lab.report.paper_figures import NOT_RUN, UNJUDGED, Count, agreement_matrix
+from sfao.lab.report.style import Drawing
 
 #: Ends a cell whose numbers the paper made under another protocol than ours.
 FOREIGN = "†"

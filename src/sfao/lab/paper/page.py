@@ -13,7 +13,7 @@ from sfao.lab.paper.protocol import PRESETS
 from sfao.lab.paper.reproduced_table import ReproducedTable
 from sfao.lab.paper.telemetry_sample import read_samples
 from sfao.lab.paper.verdict import write_verdict
-from sfao.lab.report.figures import Drawing, as_picture
+from sfao.lab.report.style import Drawing, as_picture
 from sfao.lab.run.config import read_yaml
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.record import Record

@@ -12,10 +12,9 @@ from sfao.lab.paper.paper import implied_forgetting, paper_table, single_run
 from sfao.lab.paper.paper_figures import draw_figure
 from sfao.lab.paper.protocol import METHODS, STREAM_OF, THRESHOLDS, figure_series, protocol
 from sfao.lab.paper.reproduced_table import AVERAGE, RELEASED_THRESHOLD, ReproducedTable, Row
-from sfao.lab.report.figures import Drawing
-from sfao.lab.report.figures.paper_and_ours import Pair, paper_and_ours
-from sfao.lab.report.figures.threshold_sweep import Measurement, threshold_sweep
+from sfao.lab.report.paper_figures import Measurement, Pair, paper_and_ours, threshold_sweep
 from sfao.lab.report.runs import LoadedRun
+from sfao.lab.report.style import Drawing
 from sfao.lab.run.record import Record
 from sfao.lab.run.statistics import spread
 

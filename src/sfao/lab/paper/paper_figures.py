@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sfao.lab.report.figures import Drawing, as_pdf, as_picture
-from sfao.lab.report.figures.forgetting_curves import forgetting_curves
-from sfao.lab.report.figures.update_geometry import update_geometry
-from sfao.lab.report.groups import RunGroup, group_runs
-from sfao.lab.report.runs import LoadedRun, load_runs
+from sfao.lab.report.figures import forgetting_curves, update_geometry
+from sfao.lab.report.runs import LoadedRun, RunGroup, group_runs, load_runs
+from sfao.lab.report.style import Drawing, as_pdf, as_picture
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.files import write_atomically, write_text
 

@@ -10,8 +10,8 @@ from sfao.lab.paper.page_figures import draw_figure1, draw_figure2, draw_thresho
 from sfao.lab.paper.paper import paper_table, stated_seeds, table_numbers
 from sfao.lab.paper.protocol import protocol
 from sfao.lab.paper.reproduced_table import ReproducedTable, Row, reproduce_table
-from sfao.lab.report.figures import Drawing
 from sfao.lab.report.runs import LoadedRun
+from sfao.lab.report.style import Drawing
 from sfao.lab.report.tables import Column, Table, render_grid
 from sfao.lab.run.record import Record
 

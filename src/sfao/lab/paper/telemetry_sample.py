@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sfao.lab.paper.protocol import PRESETS, Series, figure_series
-from sfao.lab.report.figures.style import pick_evenly
 from sfao.lab.report.runs import LoadedRun, check_step, load_runs
+from sfao.lab.report.style import pick_evenly
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.files import write_text
 from sfao.lab.run.folder import finished_record

@@ -89,8 +89,8 @@ def list_numbers(group: Group) -> list[Column[Row]]:
         number("95 % interval", lambda row: format_interval(row.accuracy)),
         number(
             "learned",
-            lambda row: f"{row.learnt.mean:.3f}" if row.learnt else "",
-            _near_best(ranked, lambda row: row.learnt, max),
+            lambda row: f"{row.learned.mean:.3f}" if row.learned else "",
+            _near_best(ranked, lambda row: row.learned, max),
         ),
         number(
             "forgetting", lambda row: format_mean(row.forgetting), _near_best(ranked, lambda row: row.forgetting, min)
@@ -101,8 +101,8 @@ def list_numbers(group: Group) -> list[Column[Row]]:
     ]
     if any(row.rollbacks is not None for row in group.rows):
         columns.append(number("rollbacks", lambda row: "" if row.rollbacks is None else f"{row.rollbacks:.1f}"))
-    if any(row.trouble for row in group.rows):
-        columns.append(Column("notes", lambda row: row.trouble))
+    if any(row.failures for row in group.rows):
+        columns.append(Column("notes", lambda row: row.failures))
     return columns
 
 
@@ -170,9 +170,16 @@ def format_p_value(row: Row) -> str:
 def write_notes(group: Group) -> list[str]:
     """Return the notes under a table: what its numbers mean, and what to beware of."""
     caveat = [group.caveat] if group.caveat else []
-    uneven = [f"{WARNING}: {group.uneven}"] if group.uneven else []
+    mismatch = [f"{WARNING}: {group.setting_mismatch}"] if group.setting_mismatch else []
     warnings = [f"{WARNING} ({list_runs(warned)}): {warned.text}" for warned in group.warnings]
-    return [*caveat, *_explain_columns(group), *_explain_test(group), *_explain_stored_data(group), *uneven, *warnings]
+    return [
+        *caveat,
+        *_explain_columns(group),
+        *_explain_test(group),
+        *_explain_stored_data(group),
+        *mismatch,
+        *warnings,
+    ]
 
 
 def list_runs(warned: RunWarning) -> str:

@@ -1,4 +1,4 @@
-"""The finding of a comparison in words: who is ahead, by how much, whether chance explains it, and at what cost."""
+"""The headline of a comparison: who is ahead, by how much, whether chance explains it, and at what cost."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,27 +6,32 @@ from math import isfinite
 
 from sfao.lab.console import shorten
 from sfao.lab.methods import METHODS
-from sfao.lab.report.comparison import REFERENCE, Row, compare_records, group_records, split_into_rows
+from sfao.lab.report.comparison import (
+    REFERENCE,
+    Row,
+    compare_accuracies,
+    compare_records,
+    group_records,
+    split_into_rows,
+)
 from sfao.lab.report.comparison_table import format_mean, format_size
 from sfao.lab.run.record import Record
-from sfao.lab.run.statistics import PairedTest, Spread, paired_test
+from sfao.lab.run.statistics import PairedTest, Spread
 
-#: A p value below this is called a win, any other is not.
+#: A difference with a p value below this is called a win, any other is not.
 SIGNIFICANT = 0.05
-#: Names that are listed; more are counted.
-MOST_NAMES = 4
-#: Letters of a name in a sentence; tables have all of them.
-MOST_LETTERS = 60
+#: Names in a list, and letters of a name; tables have all of them.
+MOST_NAMES, MOST_LETTERS = 4, 60
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the runs of one group say: the headline, and the sentences that belong to it."""
+    """The headline of one group of runs, and the sentences that belong to it."""
 
-    #: The group, in the words of its table.
+    #: The title of the group.
     title: str
     headline: str
-    #: What it costs, what is forgotten, what methods that store data reach, what did not end well.
+    #: Cost, forgetting, methods that store data, runs that failed.
     details: list[str]
 
     @property
@@ -35,10 +40,10 @@ class Finding:
 
 
 def describe_finding(records: Iterable[Record]) -> str:
-    """Return the finding of these runs in a few sentences, one line per group of runs that may be compared.
+    """Return a few sentences on these runs, one line per group of runs that may be compared.
 
     Methods that store examples of past tasks are named as such and never win over those that store none. The text holds
-    names as the records have them: print it as any text from outside.
+    names as the records have them: escape its control characters before you print it.
     """
     found = find_findings(records)
     if len(found) == 1:
@@ -54,45 +59,34 @@ def find_findings(records: Iterable[Record]) -> list[Finding]:
 
 
 def _find(title: str, rows: Sequence[Row], records: dict[str, list[Record]]) -> Finding:
-    ranked = _rank(rows)
-    without = [row for row in ranked if not row.stores_data]
-    rivals = without or [row for row in ranked if not row.is_bound] or ranked
+    finished = [row for row in rows if row.accuracy and isfinite(row.accuracy.mean)]
+    complete = [row for row in finished if row.is_complete]
+    ranked = sorted(complete or finished, key=lambda row: -_mean(row.accuracy))
+    without_data = [row for row in ranked if not row.stores_data]
+    rivals = without_data or [row for row in ranked if not row.is_bound] or ranked
     if not rivals:
         return Finding(title, _describe_failure(rows), [])
-    lead = _describe_lead(rivals, _test(rivals, records)) if len(rivals) > 1 else _describe_single(rivals[0], rows)
+    if len(rivals) > 1:
+        first, second = ([record for record in records[row.method] if record.status == "done"] for row in rivals[:2])
+        lead = _describe_lead(rivals, compare_accuracies(first, second, rivals[1].method))
+    else:
+        lead = _describe_single(rivals[0], rows)
+    storing = [f"{_name(row)} {_mean(row.accuracy):.3f}" for row in ranked if row not in rivals]
+    left = [f"{_name(row)} ({row.failures or 'no accuracy'})" for row in rows if row not in ranked]
     details = [
-        _describe_cost(rivals[:2]),
+        f"Cost: {'; '.join(f'{_name(row)} {_describe_cost(row)}' for row in rivals[:2])}.",
         _describe_forgetting(rivals, rows),
-        _list_storing([row for row in ranked if row not in rivals]),
-        _list_left(rows, ranked),
+        f"Methods that store data, not ranked: {_list(storing)}." if storing else "",
+        f"Not ranked, as not all runs ended well: {_list(left)}." if left else "",
     ]
     return Finding(title, lead, [sentence for sentence in details if sentence])
-
-
-def _rank(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows all of whose runs are done, or else those with any, from the most accurate."""
-    done = [row for row in rows if row.accuracy and isfinite(row.accuracy.mean)]
-    whole = [row for row in done if row.is_complete]
-    return sorted(whole or done, key=lambda row: -_mean(row.accuracy))
-
-
-def _test(rivals: Sequence[Row], records: dict[str, list[Record]]) -> PairedTest:
-    """Test the first against the second, on the seeds that both have done."""
-    first, second = (
-        {one.seed: one.metrics["average_accuracy"] for one in records[row.method] if one.status == "done"}
-        for row in rivals[:2]
-    )
-    return paired_test(first, second, rivals[1].method)
-
-
-# -- Headlines -------------------------------------------------------------------------------------------------------
 
 
 def _describe_failure(rows: Sequence[Row]) -> str:
     asked = sum(row.asked for row in rows)
     if asked == 1:
-        return f"The only run, of {_name(rows[0])}, did not end well: {rows[0].trouble.removeprefix('1 ')}."
-    return f"None of the {asked} runs ended well: {_list([f'{_name(row)} {row.trouble}' for row in rows])}."
+        return f"The only run, of {_name(rows[0])}, did not end well: {rows[0].failures.removeprefix('1 ')}."
+    return f"None of the {asked} runs ended well: {_list([f'{_name(row)} {row.failures}' for row in rows])}."
 
 
 def _describe_single(row: Row, rows: Sequence[Row]) -> str:
@@ -101,38 +95,37 @@ def _describe_single(row: Row, rows: Sequence[Row]) -> str:
     if len(rows) == 1:
         return f"{reached}, with nothing to compare it with."
     rivals = [other for other in rows if other.stores_data == row.stores_data and not other.is_bound]
-    return (
-        f"{reached}, the only one of {_describe_field(rivals)} that ended well." if len(rivals) > 1 else f"{reached}."
-    )
+    return f"{reached}, the only one of {_describe_field(rivals)} that ended well." if rivals[1:] else f"{reached}."
 
 
 def _describe_lead(rivals: Sequence[Row], test: PairedTest) -> str:
-    first, second = rivals[:2]
-    field, ahead = _describe_field(rivals), _mean(first.accuracy) - _mean(second.accuracy)
-    accuracies = f"{_mean(first.accuracy):.3f} to {_mean(second.accuracy):.3f}"
-    # Means are over all seeds of each, the test over those that both have: the two may disagree on who is ahead.
-    if test.p is not None and (test.p >= SIGNIFICANT or (test.difference or 0.0) <= 0):
-        reached = " and ".join(dict.fromkeys(f"{_mean(row.accuracy):.3f}" for row in (first, second)))
-        return (
-            f"{_name(first)} and {_name(second)}, the best of {field}, cannot be told apart: "
-            f"accuracy {reached} ({_format_p(test)})."
-        )
-    won = test.p is not None
-    lead = (
-        f"{_name(first)} {'beats' if won else 'is ahead of'} {_name(second)} by {ahead:.3f} of accuracy, {accuracies}"
+    first, second = (_name(row) for row in rivals[:2])
+    means = [f"{_mean(row.accuracy):.3f}" for row in rivals[:2]]
+    field = _describe_field(rivals)
+    p = (
+        ""
+        if test.p is None
+        else f"p < 0.0001, {_paired(test)}"
+        if test.p < 1e-4
+        else f"p = {test.p:.2g}, {_paired(test)}"
     )
-    return f"{lead} ({_format_p(test) if won else _describe_doubt(test)}), and is the best of {field}."
-
-
-def _describe_doubt(test: PairedTest) -> str:
-    """Tell why a difference without a p value is not called a win."""
-    if test.n > 1:
-        return f"the same on each of {_count_seeds(test.n)}"
-    return f"{_count_seeds(test.n, 'common ')}, too few to call it a win"
+    # The means are over all seeds of each row, the test over common seeds: they may disagree on who is ahead.
+    if test.p is not None and (test.p >= SIGNIFICANT or (test.difference or 0.0) <= 0):
+        reached = " and ".join(dict.fromkeys(means))
+        return f"{first} and {second}, the best of {field}, cannot be told apart: accuracy {reached} ({p})."
+    if test.p is not None:
+        verb, reason = "beats", p
+    elif test.n > 1:
+        verb, reason = "is ahead of", f"the same on each of {_count_seeds(test.n)}"
+    else:
+        verb, reason = "is ahead of", f"{_count_seeds(test.n, 'common ')}, too few to call it a win"
+    ahead = _mean(rivals[0].accuracy) - _mean(rivals[1].accuracy)
+    lead = f"{first} {verb} {second} by {ahead:.3f} of accuracy, {' to '.join(means)} ({reason})"
+    return f"{lead}, and is the best of {field}."
 
 
 def _describe_field(rivals: Sequence[Row]) -> str:
-    """`4 methods that store no data`; of methods that are not known here, nothing is claimed."""
+    """Return `4 methods that store no data`; methods that aren't known here are `not known to store data`."""
     methods = {row.method.split(" ")[0] for row in rivals}
     noun = "methods" if len(methods) == len(rivals) else "settings"
     if all(row.stores_data for row in rivals):
@@ -141,37 +134,16 @@ def _describe_field(rivals: Sequence[Row]) -> str:
     return f"{len(rivals)} {noun} {'that store no data' if known else 'not known to store data'}"
 
 
-# -- Details ---------------------------------------------------------------------------------------------------------
-
-
-def _describe_cost(rows: Sequence[Row]) -> str:
-    return f"Cost: {'; '.join(f'{_name(row)} {_cost(row)}' for row in rows)}."
-
-
-def _cost(row: Row) -> str:
+def _describe_cost(row: Row) -> str:
     times = "" if row.times_sgd is None or row.method == REFERENCE else f" ({row.times_sgd:.1f} times {REFERENCE})"
     return f"{row.seconds or 0.0:.1f} s a run{times}, {format_size(row.memory_bytes or 0.0)} held"
 
 
 def _describe_forgetting(rivals: Sequence[Row], rows: Sequence[Row]) -> str:
-    """Tell the forgetting of the first two, and of plain descent, which has nothing against it."""
-    reference = [row for row in rows if row.method == REFERENCE and row not in rivals[:2]]
-    told = [f"{_name(row)} {_mean(row.forgetting):.3f}" for row in (*rivals[:2], *reference) if row.forgetting]
+    """Return the forgetting of the first two, and of sgd."""
+    shown = [*rivals[:2], *(row for row in rows if row.method == REFERENCE and row not in rivals[:2])]
+    told = [f"{_name(row)} {_mean(row.forgetting):.3f}" for row in shown if row.forgetting]
     return f"Forgotten: {', '.join(told)}." if told else ""
-
-
-def _list_storing(rows: Sequence[Row]) -> str:
-    storing = [f"{_name(row)} {_mean(row.accuracy):.3f}" for row in rows]
-    return f"Methods that store data, not ranked: {_list(storing)}." if storing else ""
-
-
-def _list_left(rows: Sequence[Row], ranked: Sequence[Row]) -> str:
-    """Tell which rows are left out of the ranking, and why."""
-    left = [f"{_name(row)} ({row.trouble or 'no accuracy'})" for row in rows if row not in ranked]
-    return f"Not ranked, as not all runs ended well: {_list(left)}." if left else ""
-
-
-# -- Words -----------------------------------------------------------------------------------------------------------
 
 
 def _name(row: Row) -> str:
@@ -182,9 +154,8 @@ def _mean(spread: Spread | None) -> float:
     return spread.mean if spread else 0.0
 
 
-def _format_p(test: PairedTest) -> str:
-    p = "p < 0.0001" if (test.p or 0.0) < 1e-4 else f"p = {test.p:.2g}"
-    return f"{p}, paired over {_count_seeds(test.n)}"
+def _paired(test: PairedTest) -> str:
+    return f"paired over {_count_seeds(test.n)}"
 
 
 def _count_seeds(count: int, kind: str = "") -> str:

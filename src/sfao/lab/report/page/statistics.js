@@ -1,4 +1,4 @@
-// Statistics of a handful of seeds, as experiment/statistics.py has them.
+// Statistics of a handful of seeds, as lab/run/statistics.py has them, and numbers as text.
 const statistics = (() => {
   const CONFIDENCE = 0.95;
   const ROUNDING = 1e-12;
@@ -55,4 +55,16 @@ const statistics = (() => {
   };
 
   return { sum, mean, deviation, spread, test };
+})();
+
+const format = (() => {
+  const size = (count) => {
+    const units = ["B", "kB", "MB", "GB"];
+    const power = units.findIndex((unit, at) => count < 1000 ** (at + 1) || unit === "GB");
+    return `${(count / 1000 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
+  };
+  const time = (seconds) => `${Number(seconds.toPrecision(3))} s`;
+  const spread = (one) => one.mean.toFixed(3) + (one.std === null ? "" : ` ± ${one.std.toFixed(3)}`);
+  const p = (value) => (value === null ? "-" : value < 1e-4 ? "<0.0001" : value.toFixed(4));
+  return { size, time, spread, p };
 })();
