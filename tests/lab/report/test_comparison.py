@@ -270,7 +270,7 @@ def configured(method, seed=0, **settings):
 def test_settings_that_methods_do_not_share_are_a_line_under_the_table():
     model = {"name": "cnn", "fc": 9}
     records = [configured("sgd"), configured("sgd", 1), configured("ewc", epochs=10), configured("sfao", model=model)]
-    line = "methods differ in epochs: 2 (sgd, sfao), 10 (ewc); model.name: mlp (sgd, ewc), cnn (sfao)"
+    line = "methods differ in model.name: mlp (sgd, ewc), cnn (sfao); epochs: 2 (sgd, sfao), 10 (ewc)"
     assert only_group(records).setting_mismatch == line
     assert f"warning: {line}" in text(records)
     assert f"\n- warning: {line}\n" in as_markdown(compare_records(records))
