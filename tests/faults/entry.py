@@ -40,7 +40,7 @@ class Ended:
         said = self.out + self.error
         assert self.code in DOCUMENTED, f"exit code {self.code}: {said[-300:]!r}"
         assert "Traceback" not in said, said[-500:]
-        assert "Nobody foresaw" not in said, self.error[-400:]
+        assert "Unexpected error" not in said, self.error[-400:]
         acting = {letter for letter in said if category(letter) in ACTING and letter not in "\n\t"} | TURNS & set(said)
         assert not acting, f"{acting} in {said[-300:]!r}"
         if self.code:

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from sfao.lab.cli.run import stop_signals
+from sfao.lab.cli.execute import stop_signals
 from sfao.lab.run import pool
 from sfao.lab.run import run as run_module
 from sfao.lab.run.checkpoint import load_checkpoint

@@ -119,7 +119,7 @@ def test_a_worker_killed_and_a_run_diverged_leave_the_others_alone(reference, tm
     code, text, error = finish(process)
     assert code == 1
     assert "sgd seed 0: failed: its process was killed by SIGKILL (kill -9, or out of memory)" in error
-    assert "sfao: 3 of 4 runs did not end well; sgd seed 0 failed: its process" in error
+    assert "sfao: 3 of 4 runs failed or diverged; sgd seed 0 on split-mnist-5k failed: its process" in error
     assert "Traceback" not in error
     assert "1 failed" in text
     assert "2 diverged" in text
@@ -250,6 +250,6 @@ def test_the_demo_compares_all_methods_that_store_no_data_and_two_bounds():
     ],
 )
 def test_a_page_is_opened_where_somebody_sees_it(environment, platform, is_terminal, expected):
-    from sfao.lab.cli.browser import has_screen
+    from sfao.lab.cli.demo import has_screen
 
     assert has_screen(environment, platform, is_terminal) == expected

@@ -33,6 +33,16 @@ def test_list_names_everything_there_is(sfao):
         assert name in shown
 
 
+def test_list_settings_names_type_default_and_meaning_of_each(sfao):
+    parts = json.loads(sfao("list", "settings", "--json").stdout)
+    rows = {row["name"]: row for row in parts["run"]}
+    assert (rows["epochs"]["type"], rows["epochs"]["default"]) == ("integer >= 1", "2")
+    assert all(row["meaning"] for row in parts["run"])
+    shown = sfao("list", "settings").stdout
+    assert all(row["name"] in shown for part in parts.values() for row in part)
+    assert "`kind` must be one of benchmarks, methods, models, settings" in sfao("list", "setings").stderr
+
+
 def test_data_list_says_what_is_here_and_how_to_get_the_rest(sfao):
     entries = {entry["name"]: entry for entry in json.loads(sfao("data", "list", "--json").stdout)}
     assert entries["mnist-5k"]["where"].endswith(".gz")
@@ -62,7 +72,7 @@ def test_data_verify_is_0_for_what_is_published_and_1_for_what_is_missing(sfao):
     missing = sfao("data", "verify", "mnist", "--json")
     assert missing.exit_code == 1
     assert {row["status"] for row in json.loads(missing.stdout)} == {"missing"}
-    assert "4 of 4 files are not as they must be" in missing.stderr
+    assert "4 of 4 files are missing or differ" in missing.stderr
     assert sfao("data", "verify", "mnist", "--quiet").stdout == ""
 
 

@@ -70,7 +70,7 @@ def test_records_keep_the_names_and_are_found_again_elsewhere(folder):
         (["run", "mine:tasks", "--set", "model.name=mine:network", "--set", "model.widht=3"], "did you mean 'width'"),
         (["run", "mine:tasks", "--method", "mine:Slower", "--set", "options.factr=1"], "did you mean 'factor'"),
         (["run", "mine:tasks", "--set", "tasks=4"], "`tasks` must be from 1 to the 3 that there are, got 4"),
-        (["tune", "mine:tasks", "--method", "mine:Slower"], "it has no options to choose"),
+        (["tune", "mine:tasks", "--method", "mine:Slower"], "`--search` must name settings of mine:Slower"),
     ],
 )
 def test_what_is_wrong_is_one_line_before_anything_is_written(folder, tmp_path, monkeypatch, arguments, said):

@@ -164,7 +164,7 @@ def test_data_that_is_absent_is_said_loudly_with_the_command_that_gets_it(tmp_pa
     for dataset, name in (("mnist", "table1"), ("tiny-imagenet", "table7")):
         assert f"SKIPPED, all or in part: {name}: `{dataset}` was not found" in result.stderr
         assert f"Get it with: sfao data get {dataset} --data-root {tmp_path / 'none'}" in result.stderr
-    assert "nothing could be done" in result.stderr
+    assert "no data set that these tables need" in result.stderr
     assert not (tmp_path / "out").exists()
 
 

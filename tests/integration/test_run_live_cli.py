@@ -53,7 +53,7 @@ def test_a_busy_port_is_refused_before_anything_is_done(tmp_path, busy_port):
 def test_a_port_alone_and_one_that_is_none_are_refused(tmp_path):
     without = [argument for argument in TINY if argument != "--live"]
     done = CliRunner().invoke(app, [*without, "--live-port", "8000", "--out", str(tmp_path / "run")])
-    assert (done.exit_code, done.stderr) == (2, "sfao: `--live-port` is for --live, got 8000 without it\n")
+    assert (done.exit_code, done.stderr) == (2, "sfao: `--live-port` needs --live, got 8000 without it\n")
     assert CliRunner().invoke(app, [*TINY, "--live-port", "70000", "--out", str(tmp_path / "run")]).exit_code == 2
     assert not (tmp_path / "run").exists()
 

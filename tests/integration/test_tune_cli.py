@@ -54,10 +54,10 @@ def test_it_ends_in_a_table_the_best_settings_and_the_paths_of_what_it_wrote(ref
     assert "Measured on 20 % of the training images, held out of training; test images play no part." in text
     assert lines[-3:] == [str(out / name) for name in ("trials.json", "trials.md", "best.yaml")]
     assert error.splitlines()[0] == (
-        "choosing options.strength=10:1000000:log of ewc on split-mnist-5k: 3 trials of 1 seed, "
-        "measured on 20 % of the training images, never on test images"
+        "choosing options.strength=10:1000000:log of ewc on split-mnist-5k: trials: 3, seeds of each: "
+        "1, measured on 20 % of the training images, never on test images"
     )
-    assert [line.split(":")[0] for line in error.splitlines()[1:]] == ["trial 0", "trial 1", "trial 2"]
+    assert [line.split(":")[0] for line in error.splitlines()[1:]] == [f"trial-{number} seed 0" for number in range(3)]
     (best,) = [line for line in lines if line.startswith("best: ")]
     summary = json.loads((out / "trials.json").read_text())
     assert best == f"best: {summary['set']}"
@@ -187,5 +187,5 @@ def test_where_no_trial_ends_well_it_says_so(tmp_path):
     ]
     done = sfao("tune", "split-mnist-5k", *arguments, "--out", tmp_path / "study")
     assert done.exit_code == 1
-    assert "sfao: none of 1 trials ended well; trial 0: seed 0 diverged: " in done.stderr
+    assert "sfao: no trial of 1 ended well; trial 0: seed 0 diverged: " in done.stderr
     assert not (tmp_path / "study" / "best.yaml").exists()

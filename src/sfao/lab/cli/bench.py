@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfao.lab.cli.terminal import console, error_console, say_json, spoken_errors
+from sfao.lab.cli.options import AsJson, Debug, Quiet
+from sfao.lab.cli.terminal import console, error_console, error_handler, print_json
 
 if TYPE_CHECKING:
     from sfao.lab.bench import Progress
@@ -27,15 +28,15 @@ def bench(
     threads: Annotated[int | None, typer.Option(help="CPU threads.", show_default="all cores", min=1, max=1024)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Take a quick look: only the MLP and few steps.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/bench"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks of errors.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
 ) -> None:
     """Measure time and memory of a training step with SGD, AdamW, SFAO, DriftBound and the paper's released code.
 
     Lists have commas between their values: --directions 10,50,200. This takes a minute or two.
     """
-    with spoken_errors(debug):
+    with error_handler(debug):
         import torch
 
         from sfao.lab.bench import MODEL_INPUTS, make_table, measure
@@ -63,7 +64,7 @@ def bench(
         write_json(out / "bench.json", results.as_json())
         write_text(out / "bench.md", render_markdown(table) + "\n")
         if as_json:
-            say_json(results.as_json())
+            print_json(results.as_json())
         elif not quiet:
             screen = console()
             screen.print(render_terminal(table, overflow="fold"))

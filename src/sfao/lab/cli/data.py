@@ -2,37 +2,31 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfao.lab.cli.terminal import FAILED, console, error_console, fail, say_json, spoken_errors, table
+from sfao.lab.cli.options import AsJson, DataRoot, Debug, Quiet
+from sfao.lab.cli.terminal import FAILED, console, error_console, error_handler, fail, print_json, table
 
 if TYPE_CHECKING:
     from sfao.lab.data.fetch import Progress
     from sfao.lab.data.verify import FileResult
 
-data = typer.Typer(help="The data of the benchmarks: list, get, verify.", no_args_is_help=True)
+data = typer.Typer(help="List, download and verify the data of the benchmarks.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Which dataset; see `sfao data list`.")]
-Root = Annotated[
-    Path | None, typer.Option("--data-root", help="Where the data lie.", show_default="$SFAO_DATA or the cache")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")]
+Name = Annotated[str, typer.Argument(help="Data set; see `sfao data list`.")]
 
 
 @data.command("list")
-def list_data(data_root: Root = None, as_json: AsJson = False, debug: Debug = False) -> None:
-    """All datasets, and where they lie on this machine."""
-    with spoken_errors(debug), show_counting():
+def list_data(data_root: DataRoot = None, as_json: AsJson = False, debug: Debug = False) -> None:
+    """List all data sets and where they are on this machine."""
+    with error_handler(debug), show_counting():
         from sfao.lab.data.verify import list_datasets
 
         found = list_datasets(data_root)
     if as_json:
-        say_json([{**entry, "where": entry["where"] and str(entry["where"])} for entry in found])
+        print_json([{**entry, "where": entry["where"] and str(entry["where"])} for entry in found])
         return
     rows = table("name", "train", "test", "classes", "download", "where")
     for entry in found:
@@ -63,10 +57,10 @@ def show_counting() -> Iterator[None]:
 
 @data.command()
 def get(
-    name: Name, data_root: Root = None, quiet: Quiet = False, as_json: AsJson = False, debug: Debug = False
+    name: Name, data_root: DataRoot = None, quiet: Quiet = False, as_json: AsJson = False, debug: Debug = False
 ) -> None:
-    """Fetch a dataset from its mirrors and check it; what is there already is left alone."""
-    with spoken_errors(debug), show_bars(shown=not (quiet or as_json)) as progress:
+    """Download a data set and verify it; files that are there already stay."""
+    with error_handler(debug), show_bars(shown=not (quiet or as_json)) as progress:
         from sfao.lab.data.fetch import get_dataset
 
         _check_name(name)
@@ -76,14 +70,14 @@ def get(
 
 @data.command()
 def verify(
-    name: Annotated[str | None, typer.Argument(help="Which dataset.", show_default="all that are here")] = None,
-    data_root: Root = None,
+    name: Annotated[str | None, typer.Argument(help="Data set.", show_default="all on this machine")] = None,
+    data_root: DataRoot = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Check files against what was published, and the cache; exit code 1 when one is missing, partial or differs."""
-    with spoken_errors(debug):
+    """Compare files and the cache with published checksums; exit code 1 if one is missing, partial or differs."""
+    with error_handler(debug):
         from sfao.lab.data.verify import Status, list_datasets, verify_dataset
 
         if name is not None:
@@ -94,9 +88,7 @@ def verify(
     wrong = [result for result in results if result.status is not Status.OK]
     if wrong:
         first = wrong[0]
-        raise fail(
-            f"{len(wrong)} of {len(results)} files are not as they must be; {first.path}: {first.status}", FAILED
-        )
+        raise fail(f"{len(wrong)} of {len(results)} files are missing or differ; {first.path}: {first.status}", FAILED)
 
 
 def _check_name(name: str) -> None:
@@ -110,7 +102,7 @@ def _check_name(name: str) -> None:
 def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> None:
     rows = [{"path": str(result.path), "status": str(result.status), "detail": result.detail} for result in results]
     if as_json:
-        say_json(rows)
+        print_json(rows)
     elif not quiet:
         _print_table(rows)
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from sfao.lab.cli.terminal import console, error_console, say_json, spoken_errors
+from sfao.lab.cli.options import AsJson, Debug
+from sfao.lab.cli.terminal import console, error_console, error_handler, print_json, print_paths
 
 #: Seconds after which a user wants to know what is going on.
 PATIENCE = 2.0
@@ -17,14 +18,14 @@ PATIENCE = 2.0
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Runs, or folders that hold runs.")],
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the report.", show_default="report in the one RUN_DIR, or here")
+        Path | None, typer.Option(help="Folder of the report.", show_default="report in the one RUN_DIR, or here")
     ] = None,
     figures: Annotated[Literal["pdf", "png", "svg"], typer.Option(help="Format of the figures.")] = "pdf",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the paths of what was written as JSON.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
 ) -> None:
     """Build an HTML report, tables in Markdown and LaTeX, and figures from finished runs."""
-    with spoken_errors(debug):
+    with error_handler(debug):
         out = out or (folders[0] if len(folders) == 1 else Path()) / "report"
         with progress() as tell:
             tell("loading the libraries")
@@ -32,13 +33,12 @@ def report(
 
             written, notices = write_report(folders, out, tell, figures)
     if as_json:
-        say_json({"written": [str(path) for path in written], "notices": notices})
+        print_json({"written": [str(path) for path in written], "notices": notices})
         return
     screen = console()
     for line in notices:
         screen.print(line, style="yellow", soft_wrap=True)
-    for path in written:
-        screen.print(str(path), soft_wrap=True)
+    print_paths(written)
 
 
 @contextmanager

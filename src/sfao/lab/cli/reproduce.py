@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfao.lab.cli.launch import Address, Cpus, Gpus, Launcher, choose_launcher
-from sfao.lab.cli.run import CheckpointSeconds, stop_signals
-from sfao.lab.cli.terminal import FAILED, INTERRUPTED, console, fail, say, say_json, spoken_errors
+from sfao.lab.cli.execute import choose_launcher, exit_if_failed, run_jobs
+from sfao.lab.cli.options import (
+    Address,
+    AsJson,
+    CheckpointSeconds,
+    Cpus,
+    DataRoot,
+    Debug,
+    Gpus,
+    Launcher,
+    Quiet,
+    Threads,
+)
+from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, print_paths, print_stderr
 
 if TYPE_CHECKING:
     from sfao.lab.paper.archive import Archive
@@ -28,47 +39,50 @@ def reproduce(
     names: Annotated[list[str], typer.Argument(help="table1 to table11, figure1, figure2, or all.", metavar="NAME...")],
     preset: Annotated[
         str | None,
-        typer.Option(help="Whose settings: paper, released or recommended.", show_default="paper"),
+        typer.Option(help="Preset of settings: paper, released or recommended.", show_default="paper"),
     ] = None,
     as_released: Annotated[
         bool,
-        typer.Option("--as-released", help="Every row as the paper's was really produced, with the released preset."),
+        typer.Option(
+            "--as-released", help="Run every row as the paper's was really produced, with the released preset."
+        ),
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="One seed on a tenth of the data, learnt ten times as fast: a look, no result."),
+        typer.Option(
+            "--quick", help="Take a quick look: one seed on a tenth of the data, at ten times the learning rate."
+        ),
     ] = False,
     fraction: Annotated[
-        float | None, typer.Option(help="How much of the training data.", show_default="1; quick: 0.1")
+        float | None, typer.Option(help="Share of the training data.", show_default="1; quick: 0.1")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="How many seeds, or which (3,7).", show_default="5; quick: 1")
+        str | None, typer.Option(help="Number of seeds, or the seeds (3,7).", show_default="5; quick: 1")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the runs and tables.")] = Path("runs/reproduce"),
-    device: Annotated[str, typer.Option(help="Where what is left to do runs: cpu or cuda.")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder of the runs and tables.")] = Path("runs/reproduce"),
+    device: Annotated[str, typer.Option(help="Device of the runs: cpu or cuda.")] = "cpu",
     jobs: Annotated[
         int | None,
-        typer.Option(help="Runs at a time.", min=1, show_default="as many as cores; on a GPU 4, of WRN-28-10 1"),
+        typer.Option(
+            help="Number of parallel runs.", min=1, show_default="number of cores; on a GPU 4, of WRN-28-10 1"
+        ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a run.", min=1, max=1024)] = 1,
+    threads: Threads = 1,
     launcher: Launcher = "local",
     address: Address = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
     checkpoint_seconds: CheckpointSeconds = 20.0,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Where the data lie.", show_default="$SFAO_DATA or the cache")
-    ] = None,
+    data_root: DataRoot = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list the runs, which are there, and how long the others take.")
+        bool, typer.Option("--dry-run", help="List the runs, which of them are done, and how long the others take.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
 ) -> None:
-    """Run what the paper's tables need and is not there yet, then show paper and runs side by side."""
-    with spoken_errors(debug):
-        from sfao.lab.run.errors import Interrupted
+    """Run what the paper's tables need and isn't done yet, then show paper and runs side by side."""
+    with error_handler(debug):
         from sfao.lab.run.plan import parse_seeds
 
         run = choose_launcher(launcher, address, cpus, gpus)
@@ -82,19 +96,16 @@ def reproduce(
             from sfao.lab.cli.reproduction_plan import show_plan
 
             if plan.left and not (quiet or as_json):
-                say("a few steps of every kind of run are tried, to tell how long it takes")
+                print_stderr("a few steps of every kind of run are tried, to tell how long it takes")
 
             show_plan(plan, _assign_workers(plan.left, jobs), threads, data_root, as_json)
             return
         if not (plan.done or plan.left):
-            raise fail("nothing could be done: no data set of what was asked for is there", FAILED)
-        try:
-            how = {"threads": threads, "data_root": data_root, "run": run}
-            records = _do_runs(plan, jobs, silent=quiet or as_json, is_local=launcher == "local", **how)
-        except Interrupted as error:
-            raise fail(error.describe("the same command goes on"), INTERRUPTED) from None
+            raise fail("no data set that these tables need is on this machine", FAILED)
+        how: dict[str, Any] = {"threads": threads, "data_root": data_root, "run": run, "debug": debug}
+        records = _do_runs(plan, jobs, is_local=launcher == "local", shown=not (quiet or as_json), **how)
         _write_and_print(request, plan, records, not (quiet or as_json), as_json)
-    _check_ended_well(records)
+    exit_if_failed(records)
 
 
 @dataclass(frozen=True)
@@ -179,18 +190,16 @@ def _choose_scale(fraction: float | None, quick: bool) -> "Scale":
 # -- Runs ----------------------------------------------------------------------------------------------------
 
 
-def _do_runs(plan: "Plan", workers_asked: int | None, *, silent: bool, is_local: bool, **how: Any) -> "list[Record]":
+def _do_runs(plan: "Plan", workers_asked: int | None, *, is_local: bool, shown: bool, **how: Any) -> "list[Record]":
     """Do what is left in view of the user, and return all records, with those that were there."""
-    from sfao.lab.cli.live import live_lines
-    from sfao.lab.run.compare import compare, jobs_by_folder
+    from sfao.lab.run.compare import jobs_by_folder
 
     records, left = list(plan.done), jobs_by_folder(plan.left)
-    if not silent:
+    if shown:
         for place, jobs in left.items():
-            say(f"{place}: {len(jobs)} runs to do")
+            print_stderr(f"{place}: {len(jobs)} runs to do")
     for workers, jobs in _assign_workers(chain.from_iterable(left.values()), workers_asked, is_local).items():
-        with stop_signals() as stopping, live_lines(jobs, shown=not silent) as watch:
-            records += compare(jobs, resume=True, workers=workers, watch=watch, stopping=stopping, **how)
+        records += run_jobs(jobs, shown=shown, resume=True, workers=workers, **how)
     return records
 
 
@@ -230,10 +239,9 @@ def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", s
     tables = _write_tables(request, _read_archive(request, records), shown)
     figures = [path for name in request.figures for path in _write_figure(request, plan, name)]
     if as_json:
-        say_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
+        print_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
     elif shown:
-        for path in figures:
-            console().print(str(path), soft_wrap=True)
+        print_paths(figures)
 
 
 def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
@@ -282,15 +290,4 @@ def _warn_of_absent(plan: "Plan", request: _Request) -> None:
     """Name on the error stream the tables that will be incomplete, and the command that gets the data."""
     for dataset, message in plan.absent.items():
         affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
-        say(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}")
-
-
-def _check_ended_well(records: "list[Record]") -> None:
-    troubled = [record for record in records if record.status != "done"]
-    if troubled:
-        first = troubled[0]
-        raise fail(
-            f"{len(troubled)} of {len(records)} runs did not end well; {first.method} seed {first.seed} on "
-            f"{first.benchmark} {first.status}: {first.error}",
-            FAILED,
-        )
+        print_stderr(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}")

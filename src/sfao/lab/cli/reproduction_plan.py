@@ -5,7 +5,7 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.cli.terminal import console, say_json, table
+from sfao.lab.cli.terminal import console, print_json, table
 from sfao.lab.paper.duration import CAVEAT, Duration, Prediction, format_seconds, predict_durations, sum_up
 from sfao.lab.paper.runs import Plan
 from sfao.lab.run.worker import Job
@@ -21,7 +21,7 @@ def show_plan(
         sum_up([known[job.folder] for job in jobs if job.folder in known], workers) for workers, jobs in pools.items()
     )
     if as_json:
-        say_json(_as_json(plan, known, total))
+        print_json(_as_json(plan, known, total))
     else:
         _print(plan, predicted, total)
 

@@ -1,9 +1,10 @@
-"""The output of commands: tables and progress for people, JSON for scripts, one or two lines for errors."""
+"""Output of commands: tables for people, JSON for scripts, one or two lines for errors."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,18 +17,26 @@ if TYPE_CHECKING:
     from sfao.lab.console import PlainConsole
 
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
-#: Letters of an error, which is one or two lines.
+#: Characters of an error message.
 LONGEST_ERROR = 1000
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     json.dump(value, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 
-def say(text: str, *, error: bool = True) -> None:
-    """Print text as text, on the error stream unless `error` is false."""
-    typer.echo(escape_controls(text), err=error)
+def print_stdout(text: str) -> None:
+    typer.echo(escape_controls(text))
+
+
+def print_stderr(text: str) -> None:
+    typer.echo(escape_controls(text), err=True)
+
+
+def print_paths(paths: Iterable[Path]) -> None:
+    for path in paths:
+        console().print(str(path), soft_wrap=True)
 
 
 def console() -> "PlainConsole":
@@ -57,16 +66,19 @@ def table(*headings: str) -> "Table":
 
 
 def fail(message: str, code: int) -> typer.Exit:
-    """Print what is wrong on the error stream; the caller raises what this returns."""
+    """Print the message on the error stream; the caller raises what this returns."""
     first, _, second = message.partition("\n")  # the lines of a value from outside are joined
-    said = f"{first}\n{' '.join(second.split())}" if second else first
-    say(f"sfao: {shorten(said, LONGEST_ERROR)}")
+    lines = f"{first}\n{' '.join(second.split())}" if second else first
+    print_stderr(f"sfao: {shorten(lines, LONGEST_ERROR)}")
     return typer.Exit(code)
 
 
 @contextmanager
-def spoken_errors(debug: bool) -> Iterator[None]:
-    """Turn errors into an exit code and one or two lines; with `debug`, a traceback in front of them."""
+def error_handler(debug: bool, resume: str = "run the same command again to resume") -> Iterator[None]:
+    """Turn errors into an exit code and one or two lines; with `debug`, a traceback in front of them.
+
+    `resume` says what to do after an interrupt.
+    """
     from sfao.checks import MissingLibrary
     from sfao.lab.data.errors import DataError
     from sfao.lab.report.runs import ReportError
@@ -83,7 +95,7 @@ def spoken_errors(debug: bool) -> Iterator[None]:
     try:
         yield
     except Interrupted as error:
-        raise fail(error.describe("go on with the same command and --resume"), INTERRUPTED) from None
+        raise fail(error.describe(resume), INTERRUPTED) from None
     except KeyboardInterrupt:
         raise fail("interrupted", INTERRUPTED) from None
     except (typer.Exit, BrokenPipeError):  # typer ends quietly when the reader is gone
@@ -92,18 +104,14 @@ def spoken_errors(debug: bool) -> Iterator[None]:
         if debug:
             from traceback import format_exc
 
-            say(format_exc())
+            print_stderr(format_exc())
         if isinstance(error, ConfigError | FolderError | DataError | MissingLibrary | ReportError):
             raise fail(str(error), BAD_USAGE) from None
         if isinstance(error, GuardError | FolderLost | NotDeterministic):
             raise fail(str(error), FAILED) from None
         if isinstance(error, OSError):
             raise fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), FAILED) from None
+        text = shorten(" ".join(str(error).split()), 300)
         if is_out_of_memory(error):
-            raise fail(f"there is not enough memory: {_join(error)}", FAILED) from None
-        said = f"{type(error).__name__}: {_join(error)}"
-        raise fail(f"{said}\nNobody foresaw this: --debug shows where it happened", FAILED) from None
-
-
-def _join(error: Exception) -> str:
-    return shorten(" ".join(str(error).split()), 300)
+            raise fail(f"not enough memory: {text}", FAILED) from None
+        raise fail(f"{type(error).__name__}: {text}\nUnexpected error; --debug prints a traceback", FAILED) from None
