@@ -18,8 +18,7 @@ INTEGRATIONS_REQUIREMENTS := $(wildcard tests/integrations/requirements*.txt)
 TOOLS := .venv-tools
 TOOLS_INSTALLED := $(TOOLS)/.installed
 
-.PHONY: demo test test-integrations soak lint types tests docs bench readme reproduction tutorial notebook baselines \
-  architecture reliability lock sbom audit clean
+.PHONY: demo test test-integrations soak lint types tests docs bench pages outputs architecture lock sbom audit clean
 
 demo: $(LAB)
 	$(BIN)/sfao demo
@@ -61,35 +60,17 @@ docs: $(INSTALLED)
 bench: $(LAB)
 	$(BIN)/sfao bench
 
-# What the README shows of the demo, from the records of one: `.venv/bin/python docs/make_demo.py --collect runs/demo`
-# takes those of a new one.
-readme: $(INSTALLED)
-	$(BIN)/python docs/make_demo.py
+# The tables and figures on docs pages, from docs/records. docs/keep_records.py adds new results.
+pages: $(INSTALLED)
+	$(BIN)/python docs/make_pages.py
 
-# The results page, from the records beside it.
-reproduction: $(INSTALLED)
-	$(BIN)/python docs/make_reproduction.py
-
-# The tutorial, with what its code prints now.
-tutorial: $(INSTALLED)
-	$(BIN)/python docs/make_tutorial.py
-
-# The notebook of the examples, with what its cells print and show now.
-notebook: $(INSTALLED)
-	$(BIN)/python docs/make_notebook.py
-
-# The page on baselines, from the records beside it.
-baselines: $(INSTALLED)
-	$(BIN)/python docs/make_baselines.py
+# The tutorial and the notebook, with what their code prints now.
+outputs: $(INSTALLED)
+	$(BIN)/python docs/make_outputs.py
 
 # The picture of what may import what, from the table that the tests check.
 architecture: $(INSTALLED)
 	$(BIN)/python docs/make_architecture.py
-
-# The page on what holds, from the record of the last count: `make soak`, then
-# `.venv/bin/python docs/make_reliability.py --collect runs/tally.jsonl`, counts anew.
-reliability: $(INSTALLED)
-	$(BIN)/python docs/make_reliability.py
 
 # requirements.lock: everything the laboratory needs on Linux, with hashes. `make lock` after a change of a pin, then
 # `pip install --require-hashes --requirement requirements.lock` installs exactly that.

@@ -1,5 +1,6 @@
 """The command `sfao`, and programs, in processes forked from one that has loaded torch: they start in no time."""
 
+import importlib.util
 import os
 import runpy
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 from tempfile import mkdtemp
+from types import ModuleType
 
 from tests.fork_server import context, set_environment, start_worker, use_server_of_parent
 
@@ -114,3 +116,14 @@ def _take_place(cwd: str, environment: Mapping[str, str], printed: list[str], ne
         os.close(file)
     os.chdir(cwd)
     set_environment(environment)
+
+
+def load_program(file: Path) -> ModuleType:
+    """Return a program, such as docs/make_pages.py, as a module."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module

@@ -79,7 +79,7 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site):
 
 def test_the_reference_has_the_public_names_with_their_members(site):
     page = read(site / "reference" / "optimizer.html")
-    names = {"SFAO", "SFAO.rebind", "Gate.risk", "SFAO.consolidate", "Gate.attach", "Gate.consolidate", "Gate.counts"}
+    names = {"SFAO", "SFAO.rebind", "Gate.risk", "Gate.attach", "Gate.consolidate", "Gate.counts"}
     names |= {"DriftBound", "DriftBound.attach", "DriftBound.consolidate", "DriftBound.telemetry"}
     names |= {"layer_groups", "Decision", "Decision.PROJECT"}
     assert {f"sfao.{name}" for name in names} <= page.anchors

@@ -1,13 +1,14 @@
 """The notebook: its cells run in order, with the laboratory alone, and hold what a run of them left."""
 
 import ast
-import importlib.util
 import json
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.command import load_program
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = json.loads((ROOT / "examples" / "forgetting.ipynb").read_text(encoding="utf-8"))
@@ -16,14 +17,11 @@ CODE = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
 @pytest.fixture(scope="module")
 def maker():
-    spec = importlib.util.spec_from_file_location("make_notebook", ROOT / "docs" / "make_notebook.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return load_program(ROOT / "docs" / "make_outputs.py")
 
 
 def test_its_cells_run_and_leave_outputs_of_the_kinds_that_are_kept(maker):
-    """On a few images; `python docs/make_notebook.py --check` compares the numbers."""
+    """On a few images; `python docs/make_outputs.py --check` compares the numbers."""
     threads = torch.get_num_threads()
     try:
         again = maker.run_notebook(NOTEBOOK, {"share": 0.02, "epochs": 1, "seeds": 1})
@@ -60,9 +58,9 @@ def test_a_cell_that_prints_something_else_is_named(maker, tmp_path, monkeypatch
     cell = {"cell_type": "code", "metadata": {}, "execution_count": 1, "source": ["print(42)"], "outputs": []}
     file = tmp_path / "one.ipynb"
     file.write_text(json.dumps({"cells": [cell]}))
-    monkeypatch.setattr(sys, "argv", ["make_notebook", "--check", "--notebook", str(file)])
-    with pytest.raises(SystemExit, match="cells must hold what they print, but 1 print something else"):
+    monkeypatch.setattr(sys, "argv", ["make_outputs", "--check", str(file)])
+    with pytest.raises(SystemExit, match=r"one\.ipynb must have what is printed"):
         maker.main()
-    monkeypatch.setattr(sys, "argv", ["make_notebook", "--notebook", str(file)])
+    monkeypatch.setattr(sys, "argv", ["make_outputs", str(file)])
     maker.main()
     assert json.loads(file.read_text())["cells"][0]["outputs"][0]["text"] == ["42\n"]

@@ -7,7 +7,7 @@ import pytest
 
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.root import VARIABLE
-from sfao.lab.paper.protocol import protocol
+from sfao.lab.paper.series import table_series
 from sfao.lab.run.run import Run
 from sfao.lab.streams.seeding import make_generator
 
@@ -23,7 +23,7 @@ def digits():
 
 
 def configured(row, column, digits):
-    return Run(protocol(8, "released").cells[row, column].config(), digits, Path("none"))
+    return Run(table_series(8, "released")[row, column].config(), digits, Path("none"))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """sfao reproduce: the paper's tables and figures, run again and set beside what it prints."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,13 +24,12 @@ from sfao.lab.cli.options import (
     Quiet,
     Threads,
 )
-from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, print_paths, print_stderr
+from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, print_paths, print_stderr, table
 
 if TYPE_CHECKING:
     from sfao.lab.paper.archive import Archive
-    from sfao.lab.paper.protocol import Series
-    from sfao.lab.paper.runs import Plan
-    from sfao.lab.paper.scale import Scale
+    from sfao.lab.paper.plan import Plan
+    from sfao.lab.paper.series import Scale, Series
     from sfao.lab.run.record import Record
     from sfao.lab.run.worker import Job
 
@@ -74,9 +75,7 @@ def reproduce(
     gpus: Gpus = None,
     checkpoint_seconds: CheckpointSeconds = 20.0,
     data_root: DataRoot = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the runs, which of them are done, and how long the others take.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and which are done.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -93,12 +92,7 @@ def reproduce(
         _read_archive(request, [])  # a record that cannot be read is reported now, not after hours of work
         _warn_of_absent(plan, request)
         if dry_run:
-            from sfao.lab.cli.reproduction_plan import show_plan
-
-            if plan.left and not (quiet or as_json):
-                print_stderr("a few steps of every kind of run are tried, to tell how long it takes")
-
-            show_plan(plan, _assign_workers(plan.left, jobs), threads, data_root, as_json)
+            _show_plan(plan, as_json)
             return
         if not (plan.done or plan.left):
             raise fail("no data set that these tables need is on this machine", FAILED)
@@ -128,14 +122,12 @@ class _Request:
         return [name for name in self.names if name.startswith("figure")]
 
     def series_of(self, name: str) -> "list[Series]":
-        from sfao.lab.paper.protocol import figure_series, protocol
+        from sfao.lab.paper.series import find_series
 
-        if name.startswith("figure"):
-            return figure_series(name, self.preset)
-        return list(protocol(int(name.removeprefix("table")), self.preset, self.as_released).cells.values())
+        return find_series(name, self.preset, self.as_released)
 
     def plan(self, device: str, data_root: Path | None, checkpoint_seconds: float) -> "Plan":
-        from sfao.lab.paper.runs import plan_runs
+        from sfao.lab.paper.plan import plan_runs
 
         series = [one for name in self.names for one in self.series_of(name)]
         plan = partial(plan_runs, series, self.seeds, self.out, scale=self.scale)
@@ -152,7 +144,7 @@ class _Request:
 
 def _parse_names(asked: list[str]) -> list[str]:
     from sfao.checks import check_choice
-    from sfao.lab.paper.protocol import list_names
+    from sfao.lab.paper.series import list_names
     from sfao.lab.run.errors import ConfigError, reraise_as
 
     known = list_names()
@@ -164,7 +156,7 @@ def _parse_names(asked: list[str]) -> list[str]:
 
 def _choose_preset(preset: str | None, as_released: bool) -> str:
     from sfao.checks import check_choice
-    from sfao.lab.paper.protocol import PRESETS
+    from sfao.lab.paper.series import PRESETS
     from sfao.lab.run.errors import ConfigError, reraise_as
 
     if preset is None:
@@ -177,7 +169,7 @@ def _choose_preset(preset: str | None, as_released: bool) -> str:
 
 
 def _choose_scale(fraction: float | None, quick: bool) -> "Scale":
-    from sfao.lab.paper.scale import QUICK_FRACTION, Scale
+    from sfao.lab.paper.series import QUICK_FRACTION, Scale
     from sfao.lab.run.errors import ConfigError
 
     if fraction is None:
@@ -194,7 +186,7 @@ def _do_runs(plan: "Plan", workers_asked: int | None, *, is_local: bool, shown: 
     """Do what is left in view of the user, and return all records, with those that were there."""
     from sfao.lab.run.compare import jobs_by_folder
 
-    records, left = list(plan.done), jobs_by_folder(plan.left)
+    records, left = list(plan.done.values()), jobs_by_folder(plan.left)
     if shown:
         for place, jobs in left.items():
             print_stderr(f"{place}: {len(jobs)} runs to do")
@@ -223,7 +215,7 @@ def _count_workers(job: "Job") -> int | None:
 def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
     """Return the runs of this call and of earlier ones, under other presets too: they are found by their settings."""
     from sfao.lab.paper.archive import Archive, read_runs
-    from sfao.lab.paper.protocol import PRESETS
+    from sfao.lab.paper.series import PRESETS
 
     failed = [record for record in records if record.status == "failed"]
     own_last = sorted(PRESETS, key=request.preset.__eq__)
@@ -245,45 +237,58 @@ def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", s
 
 
 def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
-    from sfao.lab.paper.formats import as_json, as_markdown, print_reproduction
-    from sfao.lab.paper.reproduced_table import reproduce_table
+    from sfao.lab.paper.render import as_markdown, print_table
+    from sfao.lab.paper.results import fill_table
     from sfao.lab.run.files import write_json, write_text
 
     made, screen = [], console()
     for number in request.tables:
-        one = reproduce_table(
-            number,
-            request.preset,
-            archive,
-            asked=len(request.seeds),
-            scale=request.scale,
-            as_released=request.as_released,
-        )
-        if one.empty:
+        one = fill_table(number, request.preset, archive, scale=request.scale, as_released=request.as_released)
+        if one.is_empty:
             continue
-        file = request.file(one.name)
-        write_json(file.with_name(f"{file.name}.json"), as_json(one))
+        file = request.file(one.paper.name)
+        write_json(file.with_name(f"{file.name}.json"), one.as_json())
         write_text(file.with_name(f"{file.name}.md"), as_markdown(one))
-        made.append(as_json(one))
+        made.append(one.as_json())
         if shown:
-            print_reproduction(one, screen)
+            print_table(one, screen)
             screen.print(f"{file}.md\n{file}.json\n", soft_wrap=True)
     return made
 
 
 def _write_figure(request: _Request, plan: "Plan", name: str) -> list[Path]:
-    from sfao.lab.paper.paper_figures import write_figure
-    from sfao.lab.paper.protocol import figure_series
+    from sfao.lab.paper.archive import series_key, settings_key
+    from sfao.lab.paper.figures import write_figure
+    from sfao.lab.paper.series import find_series
     from sfao.lab.run.folder import finished_record
 
-    folders = [
-        series.folder(request.out, seed, request.scale)
-        for series in figure_series(name, request.preset)
-        for seed in request.seeds
-    ]
-    places = [plan.elsewhere.get(folder, folder) for folder in folders]
-    finished = [folder for folder in places if finished_record(folder) is not None]
+    keys = {series_key(series, request.scale) for series in find_series(name, request.preset)}
+    done = [place for place, record in plan.done.items() if settings_key(record.config) in keys]
+    for series in find_series(name, request.preset):
+        folders = (series.folder(request.out, seed, request.scale) for seed in request.seeds)
+        done += [folder for folder in folders if finished_record(folder) is not None]
+    finished = list(dict.fromkeys(done))
     return write_figure(name, finished, request.file(name)) if finished else []
+
+
+def _show_plan(plan: "Plan", as_json: bool) -> None:
+    """Show every run, its state, and how long such a run took if one is done."""
+    seconds = plan.expected_seconds()
+    if as_json:
+        runs = {str(folder): state for folder, state in plan.states.items()}
+        print_json({"runs": runs, "absent": plan.absent, "seconds": {str(folder): t for folder, t in seconds.items()}})
+        return
+    # Folders may have long names: the part that all share is printed once.
+    shared = Path(commonpath(folder.parent for folder in plan.states))
+    listed = table("run", "state", "took before")
+    for folder, state in plan.states.items():
+        took = f"{seconds[folder]:.0f} s" if folder in seconds else ""
+        listed.add_row(str(folder.relative_to(shared)), state, took)
+    screen = console()
+    screen.print(f"{shared}:", soft_wrap=True)
+    screen.print(listed)
+    counts = Counter(plan.states.values())
+    screen.print(f"{len(plan.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.items())}")
 
 
 def _warn_of_absent(plan: "Plan", request: _Request) -> None:

@@ -1,52 +1,48 @@
-"""Records by their settings: from folders of runs, or from files in a repository with one record per line."""
+"""Records of finished runs, found by their settings, in folders of runs or in files with one record per line."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sfao.lab.paper.protocol import Series
-from sfao.lab.paper.scale import WHOLE, Scale
-from sfao.lab.run.config import make_config
-from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
+from sfao.lab.paper.series import WHOLE, Scale, Series
+from sfao.lab.run.config import complete_settings
+from sfao.lab.run.errors import FolderError, reraise_as
 from sfao.lab.run.files import write_text
 from sfao.lab.run.folder import finished_record
-from sfao.lab.run.record import RECORD, Record, list_digests, read_record
+from sfao.lab.run.record import RECORD, Record, is_same_data, read_record
 from sfao.lab.safe_io import MAX_LINE, iter_lines
 
-#: Settings that do not make a run another one: its seed, and where it was done.
-APART = ("seed", "device")
-#: Fields of a record that its settings repeat.
-SAID_TWICE = ("benchmark", "scenario", "method", "seed")
-#: Versions that a table shows of the machine.
-VERSIONS = ("device", "machine", "torch", "sfao")
+#: Settings that two runs of one series may differ in.
+NOT_IN_KEY = ("seed", "device")
 
 
 class Archive:
-    """Finished runs, found by their settings: not by a name, which could be wrong.
+    """Finished runs by their settings; the name of a folder or a file does not matter.
 
-    Of settings that it has no run of, the runs of `others` are found.
+    Of several runs with the same settings and seed, the last one counts.
     """
 
-    def __init__(self, records: Iterable[Record], others: "Iterable[Archive]" = ()) -> None:
-        self._by_key: dict[str, dict[int, Record]] = {}
-        self._others = list(others)
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._runs: dict[str, dict[int, Record]] = {}
         for record in records:
-            self._by_key.setdefault(settings_key(record.config), {})[record.seed] = record
+            self._runs.setdefault(settings_key(record.config), {})[record.seed] = record
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_key.values()))
+        return sum(map(len, self._runs.values()))
 
-    def of(self, series: Series, scale: Scale = WHOLE) -> list[Record]:
-        """Return the records of a series, by seed; those on a slice only for that `scale`."""
-        key = series_key(series, scale)
-        found = next((archive._by_key[key] for archive in (self, *self._others) if key in archive._by_key), {})
+    def __iter__(self) -> Iterator[Record]:
+        return (record for runs in self._runs.values() for record in runs.values())
+
+    def find(self, series: Series, scale: Scale = WHOLE) -> list[Record]:
+        """Return the records of a series, sorted by seed."""
+        found = self._runs.get(series_key(series, scale), {})
         return [found[seed] for seed in sorted(found)]
 
-    @property
-    def records(self) -> list[Record]:
-        return [record for by_seed in self._by_key.values() for record in by_seed.values()]
+    def complete_from(self, others: Iterable[Record]) -> "Archive":
+        """Return an archive that also has the runs of `others` with settings that this one has no run of."""
+        return Archive([*(record for record in others if settings_key(record.config) not in self._runs), *self])
 
 
 @cache
@@ -56,61 +52,35 @@ def series_key(series: Series, scale: Scale = WHOLE) -> str:
 
 
 def settings_key(config: dict[str, Any]) -> str:
-    """Return a key that only seed and device do not change; settings that did not exist yet have their defaults."""
-    whole = make_config(config).model_dump()
-    return json.dumps({name: value for name, value in whole.items() if name not in APART}, sort_keys=True)
+    """Return the settings as text, without the seed and the device; settings that are not given have their defaults.
+
+    Nothing is imported: settings that name code which is not loaded stay as they are.
+    """
+    settings = complete_settings(config)
+    return json.dumps({name: value for name, value in settings.items() if name not in NOT_IN_KEY}, sort_keys=True)
 
 
 def read_runs(folder: Path) -> list[Record]:
-    """Return the finished runs under a folder; raise a FolderError that names a record which cannot be read."""
+    """Return the finished runs below a folder; raise a FolderError that names a damaged record."""
     found = []
     for path in sorted(folder.rglob(RECORD)):
         record = finished_record(path.parent)
         if record is not None:
-            _check(record, str(path))
             found.append(record)
     return found
 
 
 def read_lines(file: Path) -> list[Record]:
-    """Return the records of a file; raise a FolderError that names a line which is none."""
+    """Return the records in a file; raise a FolderError that names a damaged line."""
     records = []
     for number, line in enumerate(iter_lines(file, MAX_LINE), start=1):
         with reraise_as(FolderError):
-            record = read_record(line, f"{file}:{number}")
-        _check(record, f"{file}:{number}")
-        records.append(record)
+            records.append(read_record(line, f"{file}:{number}"))
     return records
 
 
-def _check(record: Record, where: str) -> None:
-    """Refuse a record whose settings are none or of another run, or that does not tell its data and versions."""
-    try:
-        _check_settings(record)
-        if record.status == "done":
-            _check_origin(record)
-    except (ConfigError, TypeError, ValueError) as error:
-        raise FolderError(f"{where} must be the record of a run, but it is damaged: {error}") from error
-
-
-def _check_settings(record: Record) -> None:
-    settings = make_config(record.config)
-    for name in SAID_TWICE:
-        known, found = getattr(settings, name), getattr(record, name)
-        if known != found:
-            raise ValueError(f"`{name}` must be that of `config`, {known!r}, got {found!r}")
-
-
-def _check_origin(record: Record) -> None:
-    if not record.data:
-        raise ValueError("`data` must say which data it is of, got nothing")
-    for name in VERSIONS:
-        if name not in record.versions:
-            raise ValueError(f"`versions.{name}` must say what it was made with, got nothing")
-
-
 def write_lines(file: Path, records: Iterable[Record]) -> None:
-    """Write one record per line, in an order that does not depend on when they were done."""
+    """Write one record per line, sorted by method, settings and seed."""
     lines = sorted(
         (record.method, settings_key(record.config), record.seed, json.dumps(record.as_json())) for record in records
     )
@@ -119,37 +89,35 @@ def write_lines(file: Path, records: Iterable[Record]) -> None:
 
 
 def collect(runs: Path, records: Path) -> list[Path]:
-    """Copy the finished runs of `runs/PRESET/PLACE` into `records/PRESET/PLACE.jsonl`; return the files written.
+    """Copy the finished runs in `runs/PRESET/PLACE` to `records/PRESET/PLACE.jsonl`; return the files written.
 
-    A run that is there already is replaced; slices of the data are left where they are. Nothing is written unless all
-    can be.
+    A run replaces the kept one with the same settings and seed. Runs on a fraction of the data are left out.
     """
-    found: dict[Path, list[Record]] = {}
+    kept: dict[Path, Archive] = {}
     for folder in sorted(path for path in runs.glob("*/*") if path.is_dir()):
         new = [record for record in read_runs(folder) if record.config.get("fraction", 1.0) == 1]
         if new:
             file = records / folder.parent.name / f"{folder.name}.jsonl"
-            old = read_lines(file) if file.exists() else []
-            found[file] = Archive([*old, *new]).records
-            _check_same_data(file, found[file])
-    if not found:
-        raise FolderError(f"`collect` must be a folder that holds finished runs of whole data sets, got {runs}")
-    for file, kept in found.items():
-        write_lines(file, kept)
-    return list(found)
+            kept[file] = Archive([*(read_lines(file) if file.exists() else []), *new])
+            check_same_data(list(kept[file]), str(file))
+    if not kept:
+        raise FolderError(f"`RUNS` must hold finished runs of `sfao reproduce` on whole data sets, got {runs}")
+    for file, archive in kept.items():
+        write_lines(file, archive)
+    return list(kept)
 
 
-def _check_same_data(file: Path, records: Iterable[Record]) -> None:
-    """Check that the records of a file, which fill one table, are on the same data."""
-    records = list(records)
-    kinds = dict.fromkeys(f"{record.data['train']:,} training and {record.data['test']:,} test" for record in records)
-    if len(kinds) > 1:
-        raise FolderError(
-            f"{file} must be of runs on the same data, but some are on {' and some on '.join(kinds)} images"
-        )
-    digests = list_digests(records)
-    if len(digests) > 1:
-        raise FolderError(
-            f"{file} must be of runs on the same data, but some are on images of the digest {digests[0]} and some on "
-            f"those of {digests[1]}"
-        )
+def check_same_data(records: list[Record], what: str) -> None:
+    """Check that all records are of the same images."""
+    for record in records[1:]:
+        if not is_same_data(record.data, records[0].data):
+            raise FolderError(
+                f"{what} must be of runs on the same data, but {_describe(record)} differs from {_describe(records[0])}"
+            )
+
+
+def _describe(record: Record) -> str:
+    data = record.data
+    digest = f", digest {data['digest'][:12]}" if data.get("digest") else ""
+    images = f"{data.get('train', 0):,} training images of {data.get('name')}{digest}"
+    return f"{record.method} seed {record.seed} ({images})"
