@@ -1,120 +1,111 @@
-"""Runs of a second: a stream of small images with something to learn, and a loop that can stop anywhere."""
+"""Short runs of methods: a few tasks with something to learn and to forget, and a loop that can stop anywhere."""
 
 import io
-from itertools import pairwise, product
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from sfao.lab.data.dataset import Dataset
-from sfao.lab.methods import METHODS, Training
-from sfao.lab.methods.fisher import exact_fisher
-from sfao.lab.methods.method import Method, TaskView
+from sfao.lab.methods import METHODS, Method, Training
 from sfao.lab.models import build_model
+from sfao.lab.streams.seeding import make_generator
 from sfao.lab.streams.split import split
 from sfao.lab.streams.stream import Stream
 
-SIZES = {"mlp": {"hidden": 8}, "cnn": {"fc": 6}}
+SHAPES = {"mlp": (1, 3, 4), "cnn": (2, 8, 8)}
+SIZES: dict[str, dict[str, int]] = {"mlp": {"hidden": 10}, "cnn": {"fc": 8}}
 
 
-def stream(scenario: str = "domain", per_class: int = 12) -> Stream:
-    """Three tasks of two classes; an image is the pattern of its class under noise."""
-    generator = torch.Generator().manual_seed(5)
-    patterns = torch.randint(0, 160, (6, 1, 4, 4), generator=generator)
+def dataset(shape: tuple[int, ...] = (1, 3, 4)) -> Dataset:
+    """Images of six classes, each around a pattern of its own."""
+    generator = torch.Generator().manual_seed(1)
+    patterns = torch.randint(40, 216, (6, *shape), generator=generator)
 
-    def images(count):
+    def images(count: int) -> tuple[Tensor, Tensor]:
         labels = torch.arange(6).repeat(count)
-        noise = torch.randint(0, 96, (len(labels), 1, 4, 4), generator=generator)
-        return (patterns[labels] + noise).to(torch.uint8), labels
+        noise = torch.randint(-40, 41, (len(labels), *shape), generator=generator)
+        return (patterns[labels] + noise).clamp(0, 255).to(torch.uint8), labels
 
-    train, test = images(per_class), images(4)
-    data = Dataset("small", *train, *test, classes=6, mean=(0.4,), std=(0.3,), complete=True, embedded=False)
-    return split(data, tasks=3, scenario=scenario)
-
-
-def make_training(**changes) -> Training:
-    usual = {"lr": 0.1, "momentum": 0.0, "momentum_form": "heavy_ball", "weight_decay": 0.0}
-    return Training(**{**usual, "batch_size": 5, "seed": 3, **changes})
+    channels = shape[0]
+    mean, std = (0.5, 0.4)[:channels], (0.2, 0.3)[:channels]
+    return Dataset("patterns", *images(20), *images(5), classes=6, mean=mean, std=std)
 
 
-def make(name: str, tasks: Stream, options=None, model: str = "mlp", seed: int = 0, **changes) -> Method:
-    method = METHODS[name]
+def stream(scenario: str = "domain", model: str = "mlp", tasks: int = 3) -> Stream:
+    """Three tasks of two classes, 40 training examples each; or two of three classes."""
+    return split(dataset(SHAPES[model]), tasks=tasks, scenario=scenario)
+
+
+def make_training(**changes: Any) -> Training:
+    usual = {"lr": 0.05, "momentum": 0.0, "momentum_form": "heavy_ball", "weight_decay": 0.0, "batch_size": 8}
+    return Training(**{**usual, "seed": 3, **changes})
+
+
+def make(name: str, tasks: Stream, options: Any = None, model: str = "mlp", seed: int = 0, **changes: Any) -> Method:
     network = build_model(model, tasks.input_shape, tasks.outputs, seed, **SIZES[model])
-    return method(network, make_training(**changes), method.Options(**(options or {})))
+    kind = METHODS[name]
+    return kind(network, make_training(**changes), kind.Options(**(options or {})))
 
 
-def events(tasks: Stream, epochs: int = 2):
-    """Everything a loop asks of a method, as functions in their order."""
+class Event(NamedTuple):
+    """A call of the loop: begin, step or end, in the task of this number."""
 
-    def begin(number, task):
-        return lambda method: method.begin_task(number, task)
+    what: str
+    number: int
+    arguments: tuple[Any, ...]
 
-    def step(task, batch):
-        return lambda method: method.step(*batch, task.outputs)
+    def __call__(self, method: Method) -> None:
+        if self.what == "begin":
+            method.begin_task(*self.arguments)
+        elif self.what == "step":
+            assert torch.isfinite(method.step(*self.arguments))
+        else:
+            method.end_task(*self.arguments, make_generator(self.number, "end"))
 
-    def end(number, task):
-        return lambda method: method.end_task(number, task, torch.Generator().manual_seed(number))
 
+#: The number of steps and of events of a task: 40 examples in batches of 8.
+STEPS = 5
+EVENTS = STEPS + 2
+
+
+def events(tasks: Stream) -> list[Event]:
+    """The calls of the loop, in order: begin, five steps, end, for every task."""
     found = []
     for number, task in enumerate(tasks):
-        found.append(begin(number, task))
-        order = torch.Generator().manual_seed(100 + number)
-        found += [step(task, batch) for _ in range(epochs) for batch in task.train.batches(5, order)]
-        found.append(end(number, task))
+        found.append(Event("begin", number, (number, task)))
+        for inputs, targets in task.train.batches(8, make_generator(number, "test")):
+            found.append(Event("step", number, (inputs, targets, task.outputs)))
+        found.append(Event("end", number, (number, task)))
     return found
 
 
-def learn(method: Method, tasks: Stream) -> Method:
-    for event in events(tasks):
+def play(method: Method, some: list[Event]) -> Method:
+    for event in some:
         event(method)
     return method
 
 
-def way_from_the_first_task(name: str, options, tasks: Stream, model: str) -> float:
-    """The distance that the later tasks moved the parameters, weighted with the first task's Fisher information."""
-    method, asked = make(name, tasks, options, model), events(tasks)
-    a_task, first = len(asked) // 3, tasks.tasks[0]
-    for event in asked[:a_task]:
-        event(method)
-    parameters = list(method.model.parameters())
-    start = [parameter.detach().clone() for parameter in parameters]
-    fisher = exact_fisher(TaskView(method.model, first.outputs), first.train.batches(100), parameters)
-    for event in asked[a_task:]:
-        event(method)
-    ways = (parameter.detach() - old for parameter, old in zip(parameters, start, strict=True))
-    return sum(float((information * way**2).sum()) for information, way in zip(fisher, ways, strict=True))
+def learn(method: Method, tasks: Stream) -> Method:
+    return play(method, events(tasks))
 
 
-def through_a_file(state):
+def weights(owner: Method | nn.Module) -> Tensor:
+    """The parameters of a model, or of that of a method."""
+    model = owner if isinstance(owner, nn.Module) else owner.model
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def gradient(model: nn.Module) -> Tensor:
+    """The update that a step left in `.grad`."""
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def save(method: Method) -> Any:
     file = io.BytesIO()
-    torch.save(state, file)
+    torch.save({"model": method.model.state_dict(), "method": method.state_dict()}, file)
     file.seek(0)
     return torch.load(file, weights_only=True)
-
-
-def weights(method: Method) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in method.model.parameters()])
-
-
-def assert_resumes_anywhere(name: str, tasks: Stream, options, model: str = "mlp", **changes) -> None:
-    """A run that goes on from its state again and again is the one that never stopped, bit for bit.
-
-    Nor does saving change the run that is saved.
-    """
-    asked = events(tasks)
-    a_task = len(asked) // 3
-    whole, saved, resumed = (make(name, tasks, options, model, **changes) for _ in range(3))
-    # In the first task, before, at and after its end, in the second, and just before the very end.
-    stops = (0, 1, 4, a_task - 1, a_task, a_task + 1, a_task + 4, 2 * a_task, 2 * a_task + 3, len(asked) - 1)
-    for start, stop in pairwise((*stops, len(asked))):
-        save(saved)
-        resumed = resume(resumed, make(name, tasks, options, model, seed=1, **changes))
-        for event, method in product(asked[start:stop], (whole, saved, resumed)):
-            event(method)
-        for method in (saved, resumed):
-            assert torch.equal(weights(method), weights(whole)), stop
-            assert method.decisions == whole.decisions
-            assert method.concerns() == whole.concerns()
-    assert saved.memory_bytes == resumed.memory_bytes == whole.memory_bytes
 
 
 def resume(method: Method, other: Method) -> Method:
@@ -123,7 +114,3 @@ def resume(method: Method, other: Method) -> Method:
     other.model.load_state_dict(state["model"])
     other.load_state_dict(state["method"])
     return other
-
-
-def save(method: Method):
-    return through_a_file({"model": method.model.state_dict(), "method": method.state_dict()})

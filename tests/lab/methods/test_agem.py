@@ -2,19 +2,14 @@
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from sfao.lab.methods.agem import AGEMOptions, correct
-from tests.lab.methods.laboratory import (
-    CUTS,
-    check_left_alone,
-    check_resumed,
+from sfao.lab.methods.agem import correct
+from tests.lab.methods.short_runs import (
     events,
     gradient,
-    method,
+    make,
     play,
     stream,
-    weights,
 )
 
 
@@ -46,7 +41,7 @@ def test_a_corrected_gradient_is_orthogonal_to_the_reference_and_no_longer():
 def test_no_step_goes_against_the_mean_of_all_stored_examples(scenario, model):
     """With a reference batch that is the whole memory, the reference gradient can be computed here."""
     tasks = stream(scenario, model)
-    run = method("agem", tasks, {"examples": 10, "batch": 1000}, model=model)
+    run = make("agem", tasks, {"examples": 10, "batch": 1000}, model=model)
     checked = 0
     for event in events(tasks):
         if event[0] == "step" and event[1] > 0:
@@ -63,43 +58,19 @@ def test_no_step_goes_against_the_mean_of_all_stored_examples(scenario, model):
     assert scenario == "task" or run.decisions["model"]["project"] > 0
 
 
-def test_the_first_task_is_plain_descent():
-    tasks = stream()
-    runs = [method(name, tasks) for name in ("agem", "sgd")]
-    for run in runs:
-        play(run, events(tasks)[:6])
-    assert torch.equal(*(weights(run.model) for run in runs))
-
-
 def test_memory_bytes():
     tasks = stream()
-    run = method("agem", tasks, {"examples": 7})
+    run = make("agem", tasks, {"examples": 7})
     play(run, events(tasks))
     assert run.memory_bytes == 3 * 7 * (12 + 8 + 8)
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize(("scenario", "model"), [("domain", "mlp"), ("task", "cnn"), ("class", "mlp")])
-def test_a_resumed_run_ends_the_same(cut, scenario, model):
-    check_resumed("agem", {"examples": 12, "batch": 5}, scenario, model, cut)
-
-
-def test_ending_a_task_leaves_the_model_alone():
-    check_left_alone(method("agem", stream()), stream())
-
-
 def test_concerns():
     tasks = stream()
-    run = method("agem", tasks)
+    run = make("agem", tasks)
     play(run, events(tasks)[:7])
-    expected = "agem: no step ever went against the stored examples; every update equalled SGD's"
+    expected = "agem: no step ever went against the stored examples"
     assert run.concerns() == [expected]
     play(run, events(tasks)[7:])
     assert run.decisions["model"]["project"] > 0
     assert run.concerns() == []
-
-
-@pytest.mark.parametrize("wrong", [{"examples": 0}, {"batch": 0}, {"margin": 0.5}])
-def test_bad_options(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        AGEMOptions(**wrong)

@@ -4,13 +4,14 @@ import inspect
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim import SGD, AdamW
 
 from sfao.decision import NonFiniteGradient
 from sfao.drift_bound import DriftBound
 from sfao.lab.methods.drift_bound import BATCH, DriftBoundOptions
+from sfao.lab.streams.seeding import make_generator
 from tests.lab.methods.short_runs import events, learn, make, resume, save, stream, weights
 
 TIGHT = {"tolerance": 0.02, "every": 3}
@@ -18,37 +19,31 @@ TIGHT = {"tolerance": 0.02, "every": 3}
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 @pytest.mark.parametrize("scenario", ["domain", "task", "class"])
-def test_it_is_the_bound_of_the_library(scenario, model):
-    tasks = stream(scenario)
-    method = learn(make("drift-bound", tasks, TIGHT, model, momentum=0.5), tasks)
+@pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
+def test_it_is_the_bound_of_the_library(optimizer, scenario, model):
+    tasks = stream(scenario, model)
+    method = learn(make("drift-bound", tasks, TIGHT, model, optimizer=optimizer, lr=0.02), tasks)
 
     twin = make("sgd", tasks, model=model).model
-    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.5)
-    bound = DriftBound(twin, seed=3, **TIGHT).attach(optimizer)
-    for number, task in enumerate(tasks):
-        order = torch.Generator().manual_seed(100 + number)
-        for _ in range(2):
-            for inputs, targets in task.train.batches(5, order):
-                optimizer.zero_grad()
-                cross_entropy(twin(inputs)[:, task.outputs], targets).backward()
-                optimizer.step()
-        batches = task.train.batches(BATCH, torch.Generator().manual_seed(number))
-        bound.consolidate(batches, lambda logits, targets, task=task: cross_entropy(logits[:, task.outputs], targets))
-        optimizer.state.clear()
+    kind, settings = (SGD, {"momentum": 0.9}) if optimizer == "momentum" else (AdamW, {"weight_decay": 0})
+    plain = kind(twin.parameters(), lr=0.02, **settings)
+    bound = DriftBound(twin, seed=3, **TIGHT).attach(plain)
+    for what, number, arguments in events(tasks):
+        if what == "step":
+            inputs, targets, outputs = arguments
+            plain.zero_grad()
+            cross_entropy(twin(inputs)[:, outputs], targets).backward()
+            plain.step()
+        elif what == "end":
+            task = arguments[1]
+            batches = task.train.batches(BATCH, make_generator(number, "end"))
+            bound.consolidate(batches, lambda logits, y, task=task: cross_entropy(logits[:, task.outputs], y))
+            plain.state.clear()
 
-    assert torch.equal(weights(method), torch.cat([p.detach().flatten() for p in twin.parameters()]))
+    assert torch.equal(weights(method), weights(twin))
     assert method.memory_bytes == bound.memory_bytes > 0
     assert method.concerns() == []
     assert method.decisions == {}
-
-
-def test_the_first_task_is_plain_descent():
-    tasks = stream()
-    runs = [make(name, tasks) for name in ("drift-bound", "sgd")]
-    for event in events(tasks)[: len(events(tasks)) // 3 - 1]:
-        for run in runs:
-            event(run)
-    assert torch.equal(*map(weights, runs))
 
 
 @pytest.mark.parametrize("scenario", ["domain", "task"])
@@ -95,7 +90,7 @@ class Scaled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hidden, self.scale, self.head = nn.Linear(16, 8), nn.Parameter(torch.ones(8)), nn.Linear(8, 2)
+        self.hidden, self.scale, self.head = nn.Linear(12, 8), nn.Parameter(torch.ones(8)), nn.Linear(8, 2)
 
     def forward(self, x):
         return self.head(torch.relu(self.hidden(x.flatten(1))) * self.scale)
@@ -125,9 +120,3 @@ def test_weights_that_diverge_end_the_run_as_divergence():
 def test_the_defaults_are_those_of_the_class():
     defaults = {name: p.default for name, p in inspect.signature(DriftBound).parameters.items()}
     assert DriftBoundOptions().model_dump() == {name: defaults[name] for name in DriftBoundOptions.model_fields}
-
-
-@pytest.mark.parametrize("wrong", [{"tolerance": 0}, {"tolerance": 1.5}, {"every": 0}, {"clip": 0}, {"keep": 0.5}])
-def test_bad_options(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        DriftBoundOptions(**wrong)

@@ -58,7 +58,7 @@ def networks():
 
 @pytest.mark.parametrize("name", list(networks()))
 def test_exact_is_the_mean_of_squared_gradients_of_examples(name, monkeypatch):
-    monkeypatch.setattr("sfao.lab.methods.example_gradients.CHUNK_VALUES", 20000)  # some networks in several chunks
+    monkeypatch.setattr("sfao.lab.methods.fisher.CHUNK_VALUES", 20000)  # some networks in several chunks
     model, data = networks()[name], batches()
     parameters = list(model.parameters())
     expected = one_by_one(model, data, parameters)

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from scipy.optimize import minimize
 
-from sfao.lab.methods.gem import GEMOptions, correct
-from tests.lab.methods.laboratory import CUTS, check_left_alone, check_resumed, events, gradient, method, play, stream
+from sfao.lab.methods.gem import correct
+from tests.lab.methods.short_runs import events, gradient, make, play, stream
 
 
 def problem(seed: int, tasks: int, size: int = 12):
@@ -91,7 +90,7 @@ def test_dependent_zero_short_and_opposed_task_gradients():
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_no_step_goes_against_a_past_task(scenario, model):
     tasks = stream(scenario, model)
-    run = method("gem", tasks, {"examples": 10, "margin": 0}, model=model)
+    run = make("gem", tasks, {"examples": 10, "margin": 0}, model=model)
     for event in events(tasks):
         references = []
         if event[0] == "step":
@@ -106,34 +105,11 @@ def test_no_step_goes_against_a_past_task(scenario, model):
     assert scenario == "task" or run.decisions["model"]["project"] > 0
 
 
-def test_memory_bytes():
-    tasks = stream()
-    run = method("gem", tasks, {"examples": 7})
-    play(run, events(tasks))
-    assert run.memory_bytes == 3 * 7 * (12 + 8 + 8)
-
-
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize(("scenario", "model"), [("domain", "mlp"), ("task", "cnn"), ("class", "mlp")])
-def test_a_resumed_run_ends_the_same(cut, scenario, model):
-    check_resumed("gem", {"examples": 12}, scenario, model, cut)
-
-
-def test_ending_a_task_leaves_the_model_alone():
-    check_left_alone(method("gem", stream()), stream())
-
-
 def test_concerns():
     tasks = stream()
-    run = method("gem", tasks)
+    run = make("gem", tasks)
     play(run, events(tasks)[:7])
-    expected = "gem: no step ever went against the stored examples; every update equalled SGD's"
+    expected = "gem: no step ever went against the stored examples"
     assert run.concerns() == [expected]
     play(run, events(tasks)[7:])
     assert run.concerns() == []
-
-
-@pytest.mark.parametrize("wrong", [{"examples": 0}, {"margin": -1}, {"batch": 5}])
-def test_bad_options(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        GEMOptions(**wrong)

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
-from sfao.lab.methods.gpm import GPMOptions, grow_basis
+from sfao.lab.methods.gpm import grow_basis
 from sfao.lab.streams.seeding import make_generator
-from tests.lab.methods.laboratory import CUTS, check_left_alone, check_resumed, events, method, play, stream, weights
+from tests.lab.methods.short_runs import events, make, play, stream, weights
 
 NONE = torch.empty(4, 0, dtype=torch.float64)
 # Energies 9, 4, 2, 1 of 16: shares .5625, .25, .125, .0625 along the axes.
@@ -62,28 +61,18 @@ def test_the_second_task_leaves_the_network_as_it_was_on_the_first(model, scenar
     """The output for inputs in the basis cannot change in any layer, momentum or not; the threshold keeps all of it."""
     tasks = stream(scenario, model)
     # So few examples that their inputs do not fill the space of any layer.
-    run = method("gpm", tasks, {"threshold": 1.0, "examples": 4}, model=model, momentum=0.9)
+    run = make("gpm", tasks, {"threshold": 1.0, "examples": 4}, model=model, momentum=0.9)
     play(run, events(tasks)[:7])
     old = next(tasks.tasks[0].train.batches(8, make_generator(0, "end")))[0][:4]  # those whose inputs were collected
-    before, moved = run.model(old).detach(), weights(run.model)
+    before, moved = run.model(old).detach(), weights(run)
     play(run, events(tasks)[7:13])
-    assert (weights(run.model) - moved).norm() > 1e-2
+    assert (weights(run) - moved).norm() > 1e-2
     assert torch.allclose(run.model(old), before, atol=2e-6)
-
-
-def test_where_every_task_has_its_own_outputs_the_last_layer_is_free():
-    runs = {scenario: method("gpm", stream(scenario), {"examples": 4}) for scenario in ("task", "domain", "class")}
-    for scenario, run in runs.items():
-        play(run, events(stream(scenario)))
-    assert runs["task"].decisions["classifier"] == {"accept": 15, "project": 0, "discard": 0, "zero": 0}
-    assert runs["task"].decisions["hidden1"] == {"accept": 5, "project": 10, "discard": 0, "zero": 0}
-    for scenario in ("domain", "class"):
-        assert runs[scenario].decisions["classifier"]["project"] == 10
 
 
 def test_other_parameters_are_frozen_after_the_first_task():
     tasks = stream()
-    run = method("gpm", tasks)
+    run = make("gpm", tasks)
     norm = nn.BatchNorm1d(10)
     run.model.relu1 = nn.Sequential(norm, nn.ReLU())
     run = type(run)(run.model, run.training, run.options)
@@ -95,17 +84,9 @@ def test_other_parameters_are_frozen_after_the_first_task():
     assert torch.equal(norm.weight, first)
 
 
-def test_the_first_task_is_plain_descent():
-    tasks = stream()
-    runs = [method(name, tasks) for name in ("gpm", "sgd")]
-    for run in runs:
-        play(run, events(tasks)[:6])
-    assert torch.equal(*(weights(run.model) for run in runs))
-
-
 def test_memory_bytes():
     tasks = stream()
-    run = method("gpm", tasks, {"threshold": 1.0, "examples": 3})
+    run = make("gpm", tasks, {"threshold": 1.0, "examples": 3})
     play(run, events(tasks)[:7])
     # Three examples span three dimensions: 13 inputs of the hidden layer, 11 of the classifier.
     assert run.memory_bytes == 3 * (13 + 11) * 4
@@ -113,10 +94,10 @@ def test_memory_bytes():
 
 def test_thresholds_by_layer_and_by_task():
     tasks = stream()
-    run = method("gpm", tasks, {"threshold": (0.5, 1.0), "examples": 3})
+    run = make("gpm", tasks, {"threshold": (0.5, 1.0), "examples": 3})
     play(run, events(tasks)[:7])
     assert {name: basis.shape[1] for name, basis in run.bases.items()} == {"hidden1": 1, "classifier": 3}
-    plain, rising = (method("gpm", tasks, {"threshold": 0.8, "threshold_increase": i}) for i in (0.0, 0.1))
+    plain, rising = (make("gpm", tasks, {"threshold": 0.8, "threshold_increase": i}) for i in (0.0, 0.1))
     for run in (plain, rising):
         play(run, events(tasks)[:7])
     assert plain.memory_bytes == rising.memory_bytes  # the first task has no increase
@@ -125,39 +106,16 @@ def test_thresholds_by_layer_and_by_task():
     assert plain.memory_bytes < rising.memory_bytes
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize(("scenario", "model"), [("domain", "mlp"), ("task", "cnn"), ("class", "mlp")])
-def test_a_resumed_run_ends_the_same(cut, scenario, model):
-    check_resumed("gpm", {"threshold": 0.9, "threshold_increase": 0.02, "examples": 20}, scenario, model, cut)
-
-
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
-def test_ending_a_task_leaves_the_model_alone(model):
-    tasks = stream(model=model)
-    check_left_alone(method("gpm", tasks, model=model), tasks)
-
-
 def test_concerns():
     tasks = stream()
-    run = method("gpm", tasks, {"threshold": 0.8})
-    play(run, events(tasks)[:7])
-    assert run.concerns() == ["gpm: no step was ever projected; every update equalled SGD's"]
-    play(run, events(tasks)[7:])
-    assert run.concerns() == []
-    run = method("gpm", tasks, {"threshold": (1.0, 0.5)})
+    run = make("gpm", tasks, {"threshold": 0.8})
     play(run, events(tasks))
-    assert run.concerns() == ["gpm: the basis of layer 'hidden1' spans all of its 13 inputs; nothing is left to learn"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"threshold": 0}, {"threshold": 1.1}, {"threshold": (0.9, 2)}, {"examples": 0}, {"threshold_increase": -1}],
-)
-def test_bad_options(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        GPMOptions(**wrong)
+    assert run.concerns() == []
+    run = make("gpm", tasks, {"threshold": (1.0, 0.5)})
+    play(run, events(tasks))
+    assert run.concerns() == ["gpm: the basis of layer 'hidden1' spans all of its 13 inputs"]
 
 
 def test_as_many_thresholds_as_layers():
     with pytest.raises(ValueError, match="`threshold` must be one number or one for each of the layers hidden1, cl"):
-        method("gpm", stream(), {"threshold": (0.9, 0.9, 0.9)})
+        make("gpm", stream(), {"threshold": (0.9, 0.9, 0.9)})

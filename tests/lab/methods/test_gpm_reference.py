@@ -10,7 +10,7 @@ from torch.nn import functional
 from sfao.lab.methods import METHODS, Training
 from sfao.lab.models import build_model
 from sfao.lab.streams.seeding import make_generator
-from tests.lab.methods.laboratory import SHAPES, SIZES, events, play, stream, weights
+from tests.lab.methods.short_runs import SHAPES, SIZES, events, play, stream, weights
 
 THRESHOLD, INCREASE, EXAMPLES = 0.9, 0.02, 20
 
@@ -128,7 +128,7 @@ def test_every_step_is_that_of_the_reference(kind, scenario, has_bias, momentum)
         what, number, arguments = event
         if what == "step":
             slow.step(*arguments)
-            difference = (weights(run.model) - weights(slow.model)).norm()
+            difference = (weights(run) - weights(slow.model)).norm()
             assert difference <= 1e-5 * weights(slow.model).norm()
         elif what == "end":
             task = arguments[1]

@@ -5,21 +5,19 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import PositiveFloat
+from pydantic import Field
 from typer.testing import CliRunner
 
 from sfao.lab.cli.app import app
 from sfao.lab.methods import METHODS, Method, MethodOptions
 from sfao.lab.run.presets import preset_names
 from sfao.lab.streams.stream import Task
-from tests.lab.methods.short_runs import assert_resumes_anywhere, stream
 
 SMALL = [f"--set={setting}" for setting in ("fraction=0.1", "epochs=1", "tasks=2", "model.hidden=8")]
 
 
 class SlowOptions(MethodOptions):
-    #: The factor on the learning rate after every task.
-    factor: PositiveFloat = 0.5
+    factor: float = Field(0.5, gt=0, description="The factor on the learning rate after every task.")
 
 
 class Slow(Method):
@@ -94,9 +92,3 @@ def test_it_is_in_the_report(sfao, tmp_path):
     rows = [line.split("|")[1].strip() for line in table.read_text().splitlines() if line.startswith("|")][2:]
     assert [row.split()[0] for row in rows] == ["sgd", "slow", "*joint"]
     assert "slow" in (tmp_path / "runs" / "report" / "report.html").read_text()
-
-
-def test_it_resumes_bit_for_bit(monkeypatch):
-    """A method that keeps nothing beside its optimizer needs no state of its own."""
-    monkeypatch.setitem(METHODS, Slow.name, Slow)
-    assert_resumes_anywhere("slow", stream(), {"factor": 0.3})

@@ -5,20 +5,15 @@ from itertools import islice
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.methods import METHODS
 from sfao.lab.methods.method import TaskView
 from sfao.lab.streams.seeding import make_generator
 from sfao.optimizer import SFAO
-from tests.lab.methods.laboratory import (
-    CUTS,
-    check_left_alone,
-    check_resumed,
+from tests.lab.methods.short_runs import (
     events,
     gradient,
-    method,
+    make,
     play,
     stream,
     weights,
@@ -44,7 +39,7 @@ def objective(target, run, x, y, outputs) -> torch.Tensor:
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_every_step_is_orthogonal_to_every_stored_direction(target, scenario, model):
     tasks = stream(scenario, model)
-    run = method("ogd", tasks, {"target": target, "directions": 6}, model=model)
+    run = make("ogd", tasks, {"target": target, "directions": 6}, model=model)
     checked = 0
     for event in events(tasks):
         play(run, [event])
@@ -57,21 +52,13 @@ def test_every_step_is_orthogonal_to_every_stored_direction(target, scenario, mo
     assert run.decisions["model"] == {"accept": 5, "project": 10, "discard": 0, "zero": 0}
 
 
-def test_the_first_task_is_plain_descent():
-    tasks = stream()
-    runs = [method(name, tasks) for name in ("ogd", "sgd")]
-    for run in runs:
-        play(run, events(tasks)[:6])
-    assert torch.equal(*(weights(run.model) for run in runs))
-
-
 @pytest.mark.parametrize(("target", "size"), [("loss", 8), ("logit", 1), ("average", 1)])
 @pytest.mark.parametrize("scenario", ["domain", "task", "class"])
 def test_what_is_stored(target, size, scenario):
     """Every stored direction is the gradient of the task's own objective on some batch, or some example."""
     tasks = stream(scenario)
     # As many directions as there are batches or examples: all of them, in whatever order.
-    run = method("ogd", tasks, {"target": target, "directions": 40 // size})
+    run = make("ogd", tasks, {"target": target, "directions": 40 // size})
     second = events(tasks)[7:]
     play(run, events(tasks)[:7])
     held = stored_directions(run)
@@ -92,7 +79,7 @@ def test_what_is_stored(target, size, scenario):
 def test_the_loss_of_whole_batches_is_stored():
     """One batch that is the whole task: its direction does not depend on how it was shuffled."""
     tasks = stream("task")
-    run = method("ogd", tasks, {"target": "loss"}, batch_size=40)
+    run = make("ogd", tasks, {"target": "loss"}, batch_size=40)
     play(run, events(tasks)[:7])
     x, y = next(tasks.tasks[0].train.batches(40))
     value = objective("loss", run, x, y, tasks.tasks[0].outputs)
@@ -102,7 +89,7 @@ def test_the_loss_of_whole_batches_is_stored():
 
 def test_without_a_capacity_the_memory_grows_by_the_directions_of_every_task():
     tasks = stream()
-    run = method("ogd", tasks, {"directions": 7})
+    run = make("ogd", tasks, {"directions": 7})
     play(run, events(tasks))
     parameters = 12 * 10 + 10 + 10 * 2 + 2
     assert len(stored_directions(run)) == 21
@@ -112,7 +99,7 @@ def test_without_a_capacity_the_memory_grows_by_the_directions_of_every_task():
 @pytest.mark.parametrize(("target", "a_task"), [("loss", 5), ("logit", 40)])
 def test_without_a_number_every_batch_or_every_example_is_stored(target, a_task):
     tasks = stream()
-    run = method("ogd", tasks, {"directions": None, "target": target})
+    run = make("ogd", tasks, {"directions": None, "target": target})
     assert run.directions == 0
     play(run, events(tasks))
     assert run.directions == len(stored_directions(run)) == 3 * a_task
@@ -121,7 +108,7 @@ def test_without_a_number_every_batch_or_every_example_is_stored(target, a_task)
 
 def test_with_a_capacity_the_tasks_share_it():
     tasks = stream()
-    run = method("ogd", tasks, {"directions": 7, "capacity": 6})
+    run = make("ogd", tasks, {"directions": 7, "capacity": 6})
     play(run, events(tasks))
     (layer,) = run.optimizer.gate.layers
     assert sorted(layer.memory.slots.tasks) == [0, 0, 1, 1, 2, 2]
@@ -129,58 +116,33 @@ def test_with_a_capacity_the_tasks_share_it():
 
 def test_logit_directions_lose_nothing_when_factored():
     tasks = stream()
-    runs = [method("ogd", tasks, {"directions": 5, "storage": s}) for s in ("dense", "factored")]
+    runs = [make("ogd", tasks, {"directions": 5, "storage": s}) for s in ("dense", "factored")]
     for run in runs:
         play(run, events(tasks))
-    one, two = (weights(run.model) for run in runs)
+    one, two = (weights(run) for run in runs)
     assert torch.allclose(one, two, atol=1e-5)
     assert runs[1].memory_bytes < runs[0].memory_bytes
 
 
 def test_by_layer_every_layer_is_orthogonal_to_its_own():
     tasks = stream()
-    run = method("ogd", tasks, {"granularity": "layer", "directions": 4})
+    run = make("ogd", tasks, {"granularity": "layer", "directions": 4})
     play(run, events(tasks)[:10])
     for name, module in (("hidden1", run.model.hidden1), ("classifier", run.model.classifier)):
         update = gradient(module)
         assert (stored_directions(run, name) @ update).abs().max() <= 1e-5 * update.norm() + 1e-9
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize(
-    ("options", "scenario", "model"),
-    [
-        ({"directions": 9}, "domain", "mlp"),
-        ({"directions": 9, "target": "loss"}, "class", "mlp"),
-        ({"directions": None, "target": "loss"}, "domain", "mlp"),
-        ({"directions": 9, "capacity": 12, "storage": "factored"}, "task", "mlp"),
-        ({"directions": 5, "granularity": "layer", "target": "average"}, "task", "cnn"),
-    ],
-)
-def test_a_resumed_run_ends_the_same(cut, options, scenario, model):
-    check_resumed("ogd", options, scenario, model, cut)
-
-
-def test_ending_a_task_leaves_the_model_alone():
-    check_left_alone(method("ogd", stream()), stream())
-
-
 def test_concerns():
     tasks = stream()
-    run = method("ogd", tasks, {"directions": 5})
+    run = make("ogd", tasks, {"directions": 5})
     play(run, events(tasks)[:7])
     assert run.concerns() == ["ogd: no step was ever projected"]
     play(run, events(tasks)[7:])
     assert run.concerns() == []
-    run = method("ogd", tasks, {"directions": 40, "granularity": "layer"})
+    run = make("ogd", tasks, {"directions": 40, "granularity": "layer"})
     play(run, events(tasks))  # 120 directions for the 22 parameters of the classifier
     assert run.concerns() == ["ogd: the directions of layer 'classifier' span all of it; nothing is left to learn"]
-
-
-@pytest.mark.parametrize("wrong", [{"directions": 0}, {"target": "logits"}, {"capacity": 0}, {"margin": 1}])
-def test_bad_options(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        METHODS["ogd"].Options(**wrong)
 
 
 # -- As the paper writes it, and as SFAO ---------------------------------------------------------------------
@@ -215,14 +177,14 @@ def add_to_basis(model, basis, batches, outputs) -> None:
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_every_step_is_that_of_the_paper(model, scenario):
     tasks = stream(scenario, model)
-    run = method("ogd", tasks, {"directions": 5}, model=model)
+    run = make("ogd", tasks, {"directions": 5}, model=model)
     twin, basis = copy.deepcopy(run.model), []
     for event in events(tasks):
         play(run, [event])
         what, number, arguments = event
         if what == "step":
             step_slowly(twin, basis, *arguments, run.training.lr)
-            assert (weights(run.model) - weights(twin)).norm() <= 1e-5 * weights(twin).norm()
+            assert (weights(run) - weights(twin)).norm() <= 1e-5 * weights(twin).norm()
         elif what == "end":
             task = arguments[1]
             add_to_basis(twin, basis, islice(task.train.batches(1, make_generator(number, "end")), 5), task.outputs)
@@ -230,7 +192,7 @@ def test_every_step_is_that_of_the_paper(model, scenario):
 
 def test_sfao_that_always_projects_is_ogd_to_the_bit():
     tasks = stream()
-    run = method("ogd", tasks, {"directions": 5})
+    run = make("ogd", tasks, {"directions": 5})
     model = copy.deepcopy(run.model)
     optimizer = SFAO(
         model,
@@ -248,7 +210,7 @@ def test_sfao_that_always_projects_is_ogd_to_the_bit():
             optimizer.zero_grad()
             cross_entropy(model(arguments[0])[:, arguments[2]], arguments[1]).backward()
             optimizer.step()
-            assert torch.equal(weights(model), weights(run.model))
+            assert torch.equal(weights(model), weights(run))
         elif what == "end":
             batches = islice(arguments[1].train.batches(1, make_generator(number, "end")), 5)
             view = TaskView(model, arguments[1].outputs)

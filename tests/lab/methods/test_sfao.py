@@ -5,11 +5,13 @@ import torch
 from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
+from sfao.gate import Gate
 from sfao.lab.methods.method import TaskView
 from sfao.lab.methods.sfao import SFAOOptions
+from sfao.lab.streams.seeding import make_generator
 from sfao.optimizer import SFAO
 from sfao.options import OPTIONS
-from tests.lab.methods.short_runs import assert_resumes_anywhere, events, learn, make, stream, weights
+from tests.lab.methods.short_runs import events, learn, make, stream, weights
 
 LIVELY = {"accept_above": 0.5, "discard_below": -0.2, "samples": 3, "capacity": 6}
 
@@ -18,7 +20,7 @@ LIVELY = {"accept_above": 0.5, "discard_below": -0.2, "samples": 3, "capacity": 
 @pytest.mark.parametrize("scenario", ["domain", "task", "class"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_accepting_everything_is_sgd(scenario, model, momentum):
-    tasks = stream(scenario)
+    tasks = stream(scenario, model)
     options = {"accept_above": -1, "discard_below": -1}
     plain = learn(make("sgd", tasks, model=model, momentum=momentum), tasks)
     method = learn(make("sfao", tasks, options, model, momentum=momentum), tasks)
@@ -26,61 +28,41 @@ def test_accepting_everything_is_sgd(scenario, model, momentum):
     assert "the gate had no effect" in method.concerns()[0]
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("granularity", ["layer", "global"])
 @pytest.mark.parametrize("scenario", ["domain", "task"])
 @pytest.mark.parametrize("how", [{"target": "loss"}, {"target": "logit", "limit": 4}])
-def test_it_is_the_optimizer_of_the_library(scenario, granularity, how):
+def test_it_is_the_gate_of_the_library(scenario, granularity, how, optimizer):
     tasks = stream(scenario)
-    method = learn(make("sfao", tasks, {**LIVELY, **how, "granularity": granularity}, momentum=0.5), tasks)
+    options = {**LIVELY, **how, "granularity": granularity}
+    training = {"momentum": 0.5} if optimizer == "sgd" else {"optimizer": optimizer, "lr": 0.01}
+    method = learn(make("sfao", tasks, options, **training), tasks)
 
-    model = make("sgd", tasks).model
-    plain = {"lr": 0.1, "momentum": 0.5, "momentum_form": "heavy_ball"}
-    optimizer = SFAO(model, **plain, seed=3, granularity=granularity, **LIVELY)
-    for number, task in enumerate(tasks):
-        order = torch.Generator().manual_seed(100 + number)
-        for _ in range(2):
-            for inputs, targets in task.train.batches(5, order):
-                optimizer.zero_grad()
-                cross_entropy(model(inputs)[:, task.outputs], targets).backward()
-                optimizer.step()
-        order = torch.Generator().manual_seed(number)
-        batches = islice(task.train.batches(4, order), 1) if "limit" in how else task.train.as_sequence(5, order)
-        optimizer.consolidate(batches, cross_entropy, model=TaskView(model, task.outputs), **how)
+    twin = make("sgd", tasks).model
+    settings = {"seed": 3, "granularity": granularity, **LIVELY}
+    if optimizer == "sgd":
+        plain = gate = SFAO(twin, lr=0.05, momentum=0.5, momentum_form="heavy_ball", **settings)
+    else:
+        plain = torch.optim.AdamW(twin.parameters(), lr=0.01, weight_decay=0)
+        gate = Gate(twin, **settings).attach(plain)
+    for what, number, arguments in events(tasks):
+        if what == "step":
+            inputs, targets, outputs = arguments
+            plain.zero_grad()
+            cross_entropy(twin(inputs)[:, outputs], targets).backward()
+            plain.step()
+        elif what == "end":
+            task, order = arguments[1], make_generator(number, "end")
+            train = task.train
+            batches = islice(train.batches(4, order), 1) if "limit" in how else train.as_sequence(8, order)
+            gate.consolidate(batches, cross_entropy, model=TaskView(twin, task.outputs), **how)
+            plain.state.clear()
 
-    assert torch.equal(weights(method), torch.cat([p.detach().flatten() for p in model.parameters()]))
-    assert method.decisions == optimizer.counts
-    assert optimizer.memory_bytes >= method.memory_bytes > 0
+    assert torch.equal(weights(method), weights(twin))
+    assert method.decisions == gate.counts
+    assert gate.memory_bytes >= method.memory_bytes > 0
     assert any(counts["project"] for counts in method.decisions.values())
     assert method.concerns() == []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        LIVELY,
-        {**LIVELY, "storage": "factored", "target": "logit", "eviction": "reservoir"},
-        {**LIVELY, "granularity": "global", "projection": "sequential", "cosine": "absolute", "eviction": "fifo"},
-        {**LIVELY, "projection": "cone", "memory_dtype": "bfloat16", "capacity": 40},
-    ],
-)
-@pytest.mark.parametrize("scenario", ["domain", "task"])
-def test_it_resumes_anywhere(options, scenario):
-    assert_resumes_anywhere("sfao", stream(scenario), options, momentum=0.5)
-
-
-def test_it_resumes_with_a_cnn():
-    assert_resumes_anywhere("sfao", stream(), LIVELY, "cnn")
-
-
-def test_consolidating_leaves_the_mode_of_the_model():
-    tasks = stream()
-    method = make("sfao", tasks)
-    modes = []
-    method.model.register_forward_hook(lambda model, inputs, output: modes.append(model.training))
-    method.end_task(0, tasks.tasks[0], torch.Generator())
-    assert modes
-    assert not any(modes)
-    assert method.model.training
 
 
 def test_a_layer_that_discards_everything_is_a_concern():

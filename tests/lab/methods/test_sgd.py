@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from sfao.lab.methods import METHODS
 from sfao.lab.models import MODELS, build_model, reinitialise
-from tests.lab.methods.short_runs import assert_resumes_anywhere, events, make, stream, weights
+from tests.lab.methods.short_runs import events, make, stream, weights
 
 FRESH = {"fresh": True}
 
@@ -21,7 +19,7 @@ def until(method, asked, end):
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_a_fresh_model_owes_nothing_to_the_task_before(model):
-    tasks = stream()
+    tasks = stream("domain", model)
     asked = events(tasks)
     begin = len(asked) // 3
     plain, fresh = make("sgd", tasks, {}, model), make("sgd", tasks, FRESH, model)
@@ -54,12 +52,6 @@ def test_every_task_has_another_model_and_the_seed_decides_which():
     assert not torch.equal(second_and_third(3)[0], second_and_third(4)[0])
 
 
-@pytest.mark.parametrize("options", [{}, FRESH])
-@pytest.mark.parametrize("scenario", ["domain", "task"])
-def test_a_resumed_run_ends_the_same(options, scenario):
-    assert_resumes_anywhere("sgd", stream(scenario), options, momentum=0.9)
-
-
 @pytest.mark.parametrize("name", ["mlp", "cnn", "wrn-28-10"])
 def test_reinitialised_weights_are_as_those_of_a_new_model(name):
     """Nothing of the old ones is left, the scale is that of the layers' own initialisation, no generator moves."""
@@ -83,8 +75,3 @@ def test_reinitialised_weights_are_as_those_of_a_new_model(name):
         elif value.ndim > 1:
             assert not torch.equal(value, before[key])
             assert 0.8 < value.std() / before[key].std() < 1.25
-
-
-def test_bad_options():
-    with pytest.raises(ValidationError, match="fresh"):
-        METHODS["sgd"].Options(fresh="sometimes")

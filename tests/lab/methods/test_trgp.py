@@ -10,7 +10,7 @@ from sfao.lab.methods.gpm import grow_basis
 from sfao.lab.methods.trust_region import Region, choose_axes, choose_trusted, measure_shares, scale_rows
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError
-from tests.lab.methods.laboratory import CUTS, check_left_alone, check_resumed, events, method, play, stream, weights
+from tests.lab.methods.short_runs import events, make, play, stream, weights
 
 OPTIONS = {"threshold": 0.8, "examples": 20, "trust": 0.05}
 SECOND, THIRD = 7, 14  # where these tasks begin among the events
@@ -91,7 +91,7 @@ def find_scaled(run, parameters: dict[str, Tensor], scales: dict[str, dict[int, 
 def test_a_step_is_that_of_a_second_writing_with_derivatives_by_autograd(scenario, model):
     """The gradient of all weights through the scales is projected; here that of the scaled weights is."""
     tasks = stream(scenario, model)
-    run = method("trgp", tasks, OPTIONS, model=model, lr=0.3)
+    run = make("trgp", tasks, OPTIONS, model=model, lr=0.3)
     play(run, events(tasks)[: THIRD + 3])
     assert any(len(of_layer) == 2 for of_layer in run.scales[2].values())  # two trusted tasks
     _, _, (x, y, outputs) = events(tasks)[THIRD + 3]
@@ -123,7 +123,7 @@ def test_a_step_is_that_of_a_second_writing_with_derivatives_by_autograd(scenari
 def test_what_a_past_task_is_answered_does_not_change(model):
     """With all of its inputs held; as the task that it is, though not as another."""
     tasks = stream("task", model)
-    run = method("trgp", tasks, {"threshold": 1.0, "examples": 40, "trust": 0.05}, model=model)
+    run = make("trgp", tasks, {"threshold": 1.0, "examples": 40, "trust": 0.05}, model=model)
 
     def answer(number: int, asked: int) -> Tensor:
         (x, _), *_ = tasks.tasks[asked].train.batches(40)
@@ -140,15 +140,15 @@ def test_what_a_past_task_is_answered_does_not_change(model):
 
 def test_the_model_is_lent_and_comes_back_as_it_was():
     tasks = stream("task")
-    run = method("trgp", tasks, OPTIONS)
+    run = make("trgp", tasks, OPTIONS)
     play(run, events(tasks))
-    before = weights(run.model)
+    before = weights(run)
     with run.model_for_task(2) as model:
         assert not torch.equal(weights(model), before)
-    assert torch.equal(weights(run.model), before)
+    assert torch.equal(weights(run), before)
     with pytest.raises(KeyError), run.model_for_task(2):
         raise KeyError
-    assert torch.equal(weights(run.model), before)
+    assert torch.equal(weights(run), before)
     for number in (0, 7):  # the first task has no scales, and one that has not begun has none yet
         with run.model_for_task(number) as model:
             assert torch.equal(weights(model), before)
@@ -158,23 +158,12 @@ def test_the_model_is_lent_and_comes_back_as_it_was():
 
 def test_where_nothing_is_trusted_the_second_task_is_learnt_as_gpm_does():
     tasks = stream("task")
-    both = [method("trgp", tasks, {**OPTIONS, "trust": 1.0}), method("gpm", tasks, {"threshold": 0.8, "examples": 20})]
+    both = [make("trgp", tasks, {**OPTIONS, "trust": 1.0}), make("gpm", tasks, {"threshold": 0.8, "examples": 20})]
     for run in both:
         play(run, events(tasks)[: THIRD - 1])
-    assert torch.allclose(*(weights(run.model) for run in both), atol=1e-5)
+    assert torch.allclose(*(weights(run) for run in both), atol=1e-5)
     play(both[0], events(tasks)[THIRD - 1 :])
     assert both[0].concerns() == ["trgp: no layer ever trusted a past task; every update was GPM's"]
-
-
-def test_ending_a_task_changes_nothing_else():
-    tasks = stream("task")
-    check_left_alone(method("trgp", tasks, OPTIONS), tasks)
-
-
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
-def test_a_run_resumes_bit_for_bit(model, cut):
-    check_resumed("trgp", OPTIONS, "task", model, cut)
 
 
 @pytest.mark.parametrize("scenario", ["domain", "class"])

@@ -1,13 +1,15 @@
-"""Averaged gradient episodic memory (Chaudhry et al. 2019): no step may raise the mean loss on stored examples."""
+"""Averaged gradient episodic memory (Chaudhry et al. 2019): no step may raise the mean loss on stored examples.
+
+With g the gradient and r that of some stored examples, g - (g . r) / (r . r) r replaces g where g . r < 0.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic import PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
-from sfao.lab.methods.episodic_method import EpisodicMethod, EpisodicOptions
-from sfao.lab.methods.flat_gradient import flat_gradient_of
+from sfao.lab.methods.episodic_method import EpisodicMethod, EpisodicOptions, flat_gradient
 from sfao.lab.methods.method import MethodOptions, Training
 from sfao.lab.methods.search_range import Range, SearchSpace
 from sfao.lab.streams.seeding import make_generator
@@ -22,9 +24,10 @@ def correct(gradient: Tensor, reference: Tensor) -> Tensor:
 
 
 class AGEMOptions(EpisodicOptions):
-    examples: PositiveInt = 250
-    #: Stored examples drawn for the reference gradient of a step; by default as many as the batch size.
-    batch: PositiveInt | None = None
+    examples: int = Field(250, ge=1, description="Examples stored per task, drawn uniformly at its end.")
+    batch: int | None = Field(
+        None, ge=1, description="Stored examples drawn for the reference gradient of a step; null: the batch size."
+    )
 
 
 class AGEM(EpisodicMethod):
@@ -39,7 +42,7 @@ class AGEM(EpisodicMethod):
 
     def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         drawn = self.memory.draw(self.options.batch or self.training.batch_size, self.generator, self.device)
-        return correct(gradient, flat_gradient_of(drawn.loss(self.model), parameters))
+        return correct(gradient, flat_gradient(drawn.loss(self.model), parameters))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "generator": self.generator.get_state()}

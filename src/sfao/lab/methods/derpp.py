@@ -1,8 +1,12 @@
-"""Dark experience replay ++ (Buzzega et al. 2020): stored examples keep their labels and what was once answered."""
+"""Dark experience replay ++ (Buzzega et al. 2020): examples are stored with their labels and the outputs they had.
+
+The loss is that of the batch + answers |f(x') - z'|^2 + labels cross-entropy(f(x''), y''), with two draws x' and x'' of
+stored examples, z' all outputs of the model when x' was learned first, and means over examples (and outputs).
+"""
 
 from typing import ClassVar
 
-from pydantic import NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -11,18 +15,15 @@ from sfao.lab.methods.search_range import Range, SearchSpace
 
 
 class DERPPOptions(ReplayOptions):
-    #: The weight of the squared difference to the answers that were stored; 1 in the authors' Permuted MNIST.
-    answers: NonNegativeFloat = 1.0
-    #: The weight of the loss on the labels that were stored; 0.5 to 1 in the authors' scripts.
-    labels: NonNegativeFloat = 0.5
+    answers: float = Field(
+        1.0, ge=0, description="Weight of the squared distance to stored logits; 1 in the authors' Permuted MNIST."
+    )
+    labels: float = Field(
+        0.5, ge=0, description="Weight of the loss on stored labels; 0.5 to 1 in the authors' scripts."
+    )
 
 
 class DERPP(ER):
-    """Adds two terms to the loss of a batch, each of stored examples drawn for it, in passes of their own.
-
-    An answer is all outputs of the model, those of other tasks too, when it learnt from the example first.
-    """
-
     name = "derpp"
     Options = DERPPOptions
     options: DERPPOptions
@@ -33,10 +34,10 @@ class DERPP(ER):
         logits: Tensor = self.model(inputs)
         loss = cross_entropy(logits[:, outputs], targets)
         if len(self.memory):
-            past, answered = self.memory.draw_with_logits(self.replayed)
-            loss = loss + self.options.answers * mse_loss(self.model(past), answered)
+            past, stored = self.memory.draw_with_logits(self.replayed)
+            loss = loss + self.options.answers * mse_loss(self.model(past), stored)
             loss = loss + self.options.labels * self.memory.draw(self.replayed).loss(self.model)
         loss.backward()
-        self.optimizer.step()
+        self.update(outputs)
         self.memory.add(inputs, targets, outputs, logits)
         return loss.detach()

@@ -1,61 +1,56 @@
-"""The common part of A-GEM and GEM: steps that go against stored examples are corrected."""
+"""The common part of A-GEM and GEM: gradients that point against those of stored examples are corrected."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
 from sfao.decision import COUNTED
-from sfao.lab.methods.episodic_memory import EpisodicMemory
-from sfao.lab.methods.flat_gradient import flatten_gradients, overwrite_gradients
 from sfao.lab.methods.method import Method, MethodOptions, Training
+from sfao.lab.methods.replay_buffer import EpisodicMemory
 from sfao.lab.streams.stream import Task
 
 
 class EpisodicOptions(MethodOptions):
-    #: Examples stored per task, drawn uniformly when it ends.
-    examples: PositiveInt
+    examples: int = Field(ge=1, description="Examples stored per task, drawn uniformly at its end.")
 
 
 class EpisodicMethod(Method):
-    """A method that stores examples of past tasks and corrects gradients that go against theirs.
+    """A method that stores examples of past tasks and corrects gradients that point against theirs.
 
     Stored examples pass through the model in training mode, like the batch whose gradient theirs are compared with,
-    so they move BatchNorm's running statistics too. Momentum averages corrected gradients.
+    so they move BatchNorm's running statistics too. The optimizer gets corrected gradients.
     """
 
     options: EpisodicOptions
     stores_data = True
+    saved: ClassVar[tuple[str, ...]] = ("counts",)
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         super().__init__(model, training, options)
         self.memory = EpisodicMemory()
         self.counts = dict.fromkeys(COUNTED, 0)
 
-    @abstractmethod
     def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """Return the gradient itself if it agrees with the stored examples, else its replacement."""
+        raise NotImplementedError
 
-    def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
-        self.optimizer.zero_grad()
-        loss = self.loss(inputs, targets, outputs)
-        loss.backward()
-        self.counts["project" if len(self.memory) and self._correct_gradients() else "accept"] += 1
-        self.optimizer.step()
-        return loss.detach()
-
-    def _correct_gradients(self) -> bool:
-        """Correct the gradients in place; tell whether that was necessary."""
-        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        gradient = flatten_gradients([parameter.grad for parameter in parameters], parameters)
-        update = self.correct(gradient, parameters)
-        if update is gradient:
-            return False
-        overwrite_gradients(parameters, update)
-        return True
+    def update(self, outputs: slice) -> None:
+        decision = "accept"
+        if len(self.memory):
+            parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            gradient = flatten([parameter.grad for parameter in parameters], parameters)
+            corrected = self.correct(gradient, parameters)
+            if corrected is not gradient:
+                decision = "project"
+                parts = corrected.split([parameter.numel() for parameter in parameters])
+                for parameter, part in zip(parameters, parts, strict=True):
+                    if parameter.grad is not None:
+                        parameter.grad.copy_(part.view_as(parameter))
+        self.counts[decision] += 1
+        super().update(outputs)
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         super().end_task(number, task, generator)
@@ -70,14 +65,22 @@ class EpisodicMethod(Method):
         return {"model": dict(self.counts)}
 
     def concerns(self) -> list[str]:
-        if self.counts["project"]:
-            return []
-        return [f"{self.name}: no step ever went against the stored examples; every update equalled SGD's"]
+        return [] if self.counts["project"] else [f"{self.name}: no step ever went against the stored examples"]
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "memory": self.memory.state_dict(), "counts": dict(self.counts)}
+        return {**super().state_dict(), "memory": self.memory.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.memory.load_state_dict(state["memory"])
-        self.counts = dict(state["counts"])
+
+
+def flatten(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> Tensor:
+    """Return one vector of all gradients, zero where a parameter has none."""
+    pairs = zip(gradients, parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs])
+
+
+def flat_gradient(value: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """Return the gradient of a scalar as one vector; `.grad` is not touched."""
+    return flatten(torch.autograd.grad(value, parameters, allow_unused=True), parameters)

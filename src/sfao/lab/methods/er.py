@@ -1,28 +1,28 @@
-"""Experience replay (Riemer et al. 2019; Chaudhry et al. 2019): stored examples are learnt beside every batch."""
+"""Experience replay (Riemer et al. 2019; Chaudhry et al. 2019): stored examples are learned beside every batch.
+
+The loss is the mean cross-entropy over the batch and as many stored examples, from one pass through the model.
+"""
 
 from typing import Any, ClassVar
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
-from sfao.lab.methods.episodic_memory import Examples
 from sfao.lab.methods.method import Method, MethodOptions, Training
-from sfao.lab.methods.reservoir import Reservoir
+from sfao.lab.methods.replay_buffer import Examples, Reservoir
 from sfao.lab.methods.search_range import Range, SearchSpace
 from sfao.lab.streams.seeding import make_generator
 
 
 class ReplayOptions(MethodOptions):
-    #: Examples stored in all, of whatever task: a uniform sample of those seen so far.
-    examples: PositiveInt = 500
-    #: Stored examples beside each batch; by default as many as the batch size.
-    batch: PositiveInt | None = None
+    examples: int = Field(
+        500, ge=1, description="Examples stored in total, of whatever task: a uniform sample of those seen so far."
+    )
+    batch: int | None = Field(None, ge=1, description="Stored examples beside each batch; null: the batch size.")
 
 
 class ER(Method):
-    """The loss is the mean over the batch and as many stored examples, from one pass through the model."""
-
     name = "er"
     Options: ClassVar[type[MethodOptions]] = ReplayOptions
     options: ReplayOptions
@@ -35,17 +35,21 @@ class ER(Method):
 
     @property
     def replayed(self) -> int:
-        """How many stored examples go with a batch."""
+        """The number of stored examples beside a batch."""
         return self.options.batch or self.training.batch_size
 
     def step(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
-        self.optimizer.zero_grad()
-        together = Examples(inputs, targets, [outputs] * len(targets))
-        loss = (_join(together, self.memory.draw(self.replayed)) if len(self.memory) else together).loss(self.model)
-        loss.backward()
-        self.optimizer.step()
+        loss = super().step(inputs, targets, outputs)
         self.memory.add(inputs, targets, outputs)
-        return loss.detach()
+        return loss
+
+    def loss(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
+        bounds = [(outputs.start, outputs.stop)] * len(targets)
+        if not len(self.memory):
+            return Examples(inputs, targets, bounds).loss(self.model)
+        past = self.memory.draw(self.replayed)
+        joined = torch.cat([inputs, past.inputs]), torch.cat([targets, past.targets])
+        return Examples(*joined, bounds + past.outputs).loss(self.model)
 
     @property
     def memory_bytes(self) -> int:
@@ -57,9 +61,3 @@ class ER(Method):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.memory.load_state_dict(state["memory"], self.device)
-
-
-def _join(one: Examples, other: Examples) -> Examples:
-    return Examples(
-        torch.cat([one.inputs, other.inputs]), torch.cat([one.targets, other.targets]), one.outputs + other.outputs
-    )

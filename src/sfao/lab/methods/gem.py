@@ -1,14 +1,17 @@
-"""Gradient episodic memory (Lopez-Paz and Ranzato 2017): no step may raise the loss on any past task's examples."""
+"""Gradient episodic memory (Lopez-Paz and Ranzato 2017): no step may raise the loss on any past task's examples.
+
+With g the gradient and the rows of G those of past tasks' examples, g + v G replaces g where any of G g is negative;
+v minimizes |g + v G| over v >= margin.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
-from sfao.lab.methods.episodic_method import EpisodicMethod, EpisodicOptions
-from sfao.lab.methods.flat_gradient import flat_gradient_of
+from sfao.lab.methods.episodic_method import EpisodicMethod, EpisodicOptions, flat_gradient
 from sfao.lab.methods.search_range import Range, SearchSpace
 from sfao.projection import minimize_nonnegative
 
@@ -30,7 +33,7 @@ def correct(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
 
 
 def solve_dual(gram: Tensor, dots: Tensor, margin: float) -> Tensor:
-    """Return the v >= margin that minimises v K v / 2 + c v, in float64 on the CPU."""
+    """Return the v >= margin that minimizes v K v / 2 + c v, in float64 on the CPU."""
     gram, dots = gram.double().cpu(), dots.double().cpu()
     # Unit rows, so that a task whose gradient is short is not mistaken for rounding of the others.
     norms = gram.diagonal().sqrt()
@@ -44,10 +47,10 @@ def solve_dual(gram: Tensor, dots: Tensor, margin: float) -> Tensor:
 
 
 class GEMOptions(EpisodicOptions):
-    #: 256 in the authors' scripts.
-    examples: PositiveInt = 256
-    #: The least weight of every past task in a corrected step; 0.5 in the authors' scripts ("memory strength").
-    margin: NonNegativeFloat = 0.5
+    examples: int = Field(256, ge=1, description="Examples stored per task; 256 in the authors' scripts.")
+    margin: float = Field(
+        0.5, ge=0, description="The least weight of each past task in a corrected step; 0.5 in the authors' scripts."
+    )
 
 
 class GEM(EpisodicMethod):
@@ -60,5 +63,5 @@ class GEM(EpisodicMethod):
 
     def correct(self, gradient: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         past = (self.memory.of_task(number, self.device) for number in range(self.memory.tasks))
-        references = [flat_gradient_of(examples.loss(self.model), parameters) for examples in past]
+        references = [flat_gradient(examples.loss(self.model), parameters) for examples in past]
         return correct(gradient, torch.stack(references), self.options.margin)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from sfao.batches import map_tensors
 from sfao.lab.methods.optimizers import OPTIMIZERS, check_momentum, complete_momentum, make_optimizer
 from sfao.lab.methods.search_range import SearchSpace
 from sfao.lab.streams.labelled_images import Batch
@@ -83,6 +84,9 @@ class Method:
     #: True if it evaluates each task with weights of its own, and must be told the task: for scenario `task` only.
     needs_task: ClassVar[bool] = False
 
+    #: Attributes with all that is kept between calls beside the optimizer's state: plain containers and tensors.
+    saved: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
         self.check_training(training, options)
         self.model = model
@@ -113,16 +117,16 @@ class Method:
         self.optimizer.zero_grad()
         loss = self.loss(inputs, targets, outputs)
         loss.backward()
-        self.change_gradients(outputs)
-        self.optimizer.step()
+        self.update(outputs)
         return loss.detach()
 
     def loss(self, inputs: Tensor, targets: Tensor, outputs: slice) -> Tensor:
         """Return the loss to descend on."""
         return cross_entropy(self.model(inputs)[:, outputs], targets)
 
-    def change_gradients(self, outputs: slice) -> None:
-        """Change `.grad` before the optimizer's step, as methods that project gradients do."""
+    def update(self, outputs: slice) -> None:
+        """Make the optimizer's step, given `.grad`; methods that change gradients do it first."""
+        self.optimizer.step()
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         """Store what later tasks need of task `number`, which has just been learned. The optimizer starts anew."""
@@ -192,10 +196,10 @@ class Method:
         """Return one line per problem that a reader of the results should know, such as a penalty that never acted."""
         return []
 
-    # -- State -------------------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict()}
+        return {"optimizer": self.optimizer.state_dict(), **{name: getattr(self, name) for name in self.saved}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
+        for name in self.saved:
+            setattr(self, name, map_tensors(lambda tensor: tensor.to(self.device, copy=True), state[name]))

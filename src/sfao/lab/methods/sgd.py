@@ -1,4 +1,6 @@
-"""Gradient descent and nothing else: what forgetting looks like."""
+"""Plain training and nothing else: what forgetting looks like."""
+
+from pydantic import Field
 
 from sfao.lab.methods.method import Method, MethodOptions
 from sfao.lab.models import reinitialise
@@ -7,8 +9,9 @@ from sfao.lab.streams.stream import Task
 
 
 class SGDOptions(MethodOptions):
-    #: A newly initialised model for every task, as the paper's released code has it on CIFAR: nothing is passed on.
-    fresh: bool = False
+    fresh: bool = Field(
+        False, description="A newly initialized model for every task, as in the paper's released code on CIFAR."
+    )
 
 
 class SGD(Method):

@@ -1,4 +1,4 @@
-"""The mathematics of TRGP: which axes are a task's own, which past tasks are trusted, how their weights are scaled.
+"""The mathematics of TRGP: the axes of a task, the past tasks that it trusts, and the scaling of their weights.
 
 Axes are orthonormal columns of one basis per layer, which only grows: a task names its own by their numbers.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfao.lab.methods.gpm import SMALLEST_SINGULAR_VALUE
+from sfao.lab.methods.input_subspace import SMALLEST_SINGULAR_VALUE
 
 
 class Region(NamedTuple):
@@ -22,12 +22,12 @@ class Region(NamedTuple):
 def choose_axes(basis: Tensor, inputs: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """Return the basis with the axes that these inputs (columns) add to it, and the numbers of all axes they need.
 
-    Axes of the basis and principal axes of what lies outside it are taken alike, those with most of the inputs' energy
-    first, until `threshold` of it is covered.
+    Axes of the basis and principal axes of what lies outside it are ranked together and added, those with most of the
+    inputs' energy first, until `threshold` of it is covered.
     """
     along = basis.T @ inputs
     vectors, values, _ = torch.linalg.svd(inputs - basis @ along, full_matrices=False)
-    # On the host: a GPU has no deterministic form of sums that go on from value to value.
+    # On the host: a GPU has no deterministic cumulative sums.
     energies, total = torch.cat([along.square().sum(1), values.square()]).cpu(), inputs.square().sum().cpu()
     order = energies.argsort(descending=True, stable=True)
     ranked = energies[order]
