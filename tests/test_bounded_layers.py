@@ -150,8 +150,8 @@ def test_layers_of_a_model() -> None:
     layers = find_layers(model)
     assert list(layers) == ["0", "2", "7"]
     assert [len(layers[name].parameters) for name in ("0", "2")] == [2, 1]
-    assert list(find_layers(model, {"1": 2, "2": 2})) == ["0", "1", "2", "7"]
-    assert [len(find_layers(model, {"1": 2, "2": 2})[name].parameters) for name in ("1", "2")] == [2, 2]
+    assert list(find_layers(model, {"1": 3, "2": 3})) == ["0", "1", "2", "7"]
+    assert [len(find_layers(model, {"1": 3, "2": 3})[name].parameters) for name in ("1", "2")] == [2, 2]
 
 
 def test_a_subclass_with_its_own_forward_is_left_out() -> None:

@@ -43,7 +43,7 @@ def test_tasks_are_summed_with_the_last_weights() -> None:
     weights = torch.cat([layer.weight, layer.bias[:, None]], 1)[None]
     energy = row_energies(weights, first) + row_energies(weights, second)
     torch.testing.assert_close(memory.energy, energy, rtol=1e-5, atol=0)
-    assert torch.equal(memory.anchor[0], layer.weight)
+    assert torch.equal(memory.anchor, weights)
 
 
 @torch.no_grad()

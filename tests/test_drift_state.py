@@ -202,7 +202,7 @@ def test_other_states_are_refused(state: Any, message: str) -> None:
 def test_states_of_other_models_are_refused() -> None:
     bound, optimizer = consolidated(make_mlp(), BATCHES)
     for model, message in (
-        (make_mlp(width=7), r"shapes \[\(7, 5\), \(7,\)\] in layer '0', got \[\(6, 5\), \(6,\)\]"),
+        (make_mlp(width=7), r"groups, rows and inputs \(1, 7, 6\) in layer '0', got \(1, 6, 6\)"),
         (nn.Sequential(nn.Linear(5, 6)), "no layer '2' to bound"),
     ):
         other, fresh = make_bound(model)

@@ -6,7 +6,6 @@ A batch is an (inputs, targets) pair, a mapping of the model's arguments by name
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -21,8 +20,6 @@ Objective = Callable[[nn.Module, Any], Tensor]
 
 #: Names that wrappers give to what they wrap: torch.compile, FSDP and activation checkpointing.
 WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-#: Examples that fill a batch.
-FULL = 100
 #: Targets that don't count, as in torch's cross entropy.
 IGNORED = -100
 
@@ -140,7 +137,7 @@ def draw_examples(batches: Iterable[Batch], limit: int, generator: torch.Generat
         chunks = [chosen[start : start + size] for start in range(0, len(chosen), size)]
         batches = DataLoader(batches.dataset, batch_sampler=chunks, collate_fn=batches.collate_fn)
     elif isinstance(batches, Sequence):
-        batches = _concatenate(_draw_from_sequence(batches, limit, generator))
+        batches = _draw_from_sequence(batches, limit, generator)
     remaining = limit
     for batch in batches:
         count = count_examples(batch)
@@ -173,21 +170,6 @@ def _draw_from_sequence(batches: Sequence[Batch], limit: int, generator: torch.G
         if last > first:
             whole = last - first == count_examples(batch)
             yield batch if whole else take(batch, chosen[first:last] - start)
-
-
-def _concatenate(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the batches, small ones of the same form concatenated: each forward pass has a price."""
-    for _, alike in groupby(batches, _inner_shapes):
-        own = list(alike)
-        count = max(1, FULL // max(1, measure_size(own[0])))
-        for start in range(0, len(own), count):
-            part = own[start : start + count]
-            yield part[0] if len(part) == 1 else map_tensors(lambda *tensors: torch.cat(tensors), *part)
-
-
-def _inner_shapes(batch: Batch) -> object:
-    is_sliceable = count_examples(batch) is not None
-    return [(tensor.shape[1:], tensor.dtype) for tensor in find_leaves(batch)] if is_sliceable else object()
 
 
 def draw_sorted(count: int, limit: int, generator: torch.Generator) -> list[int]:

@@ -19,7 +19,7 @@ from torch.nn.functional import batch_norm, group_norm, pad
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from sfao.batches import clean_name
-from sfao.distributed import full_tensor, shard_like, to_local
+from sfao.distributed import full_tensor, is_sharded, shard_like, to_local
 
 
 class BoundedLayer:
@@ -30,19 +30,19 @@ class BoundedLayer:
     Args:
         path: the module's path in the model.
         module: the module.
-        has_bias: include the bias; by default if it isn't frozen.
+        width: the width of the layer's memory, which may include a bias that was frozen since.
     """
 
     #: True if rows are outputs that a loss may or may not depend on.
     has_outputs = True
 
-    def __init__(self, path: str, module: Any, has_bias: bool | None = None) -> None:
+    def __init__(self, path: str, module: Any, width: int | None = None) -> None:
         self.path, self.name, self.module = path, clean_name(path), module
-        bias = module._parameters.get("bias")
         self.weight: Tensor = module.weight
-        self.has_bias = bias is not None and bias.requires_grad if has_bias is None else has_bias
+        bias = module._parameters.get("bias")
+        self.has_bias = bias is not None and (bias.requires_grad if width is None else width > self.inputs)
         self.parameters: list[Tensor] = [self.weight, bias] if self.has_bias else [self.weight]
-        self.is_sharded = any(hasattr(parameter, "placements") for parameter in self.parameters)  # DTensors
+        self.is_sharded = any(map(is_sharded, self.parameters))
 
     @property
     def groups(self) -> int:
@@ -54,6 +54,16 @@ class BoundedLayer:
         """The number of rows of each matrix."""
         return len(self.weight) // self.groups
 
+    @property
+    def inputs(self) -> int:
+        """The number of inputs of each row, without the bias."""
+        return self.weight.numel() // (self.groups * self.rows)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of the stack: groups, rows, and inputs with the bias."""
+        return self.groups, self.rows, self.inputs + self.has_bias
+
     def is_part_of(self, model: nn.Module) -> bool:
         """Return False if the module or its parameters were replaced."""
         try:
@@ -63,43 +73,30 @@ class BoundedLayer:
         own = [module._parameters.get(name) for name in ("weight", "bias")]
         return module is self.module and all(a is b for a, b in zip(self.parameters, own, strict=False))
 
-    def join(self, values: Iterable[Tensor]) -> Tensor:
-        """Return values like the parameters as one stack of matrices."""
-        weight, *bias = map(full_tensor, values) if self.is_sharded else values
-        matrix = weight.reshape(self.groups, self.rows, -1)
-        return torch.cat([matrix, bias[0].view(*matrix.shape[:2], 1)], 2) if bias else matrix
-
     def split(self, matrix: Tensor) -> list[Tensor]:
-        """Return a stack of matrices as values like the parameters."""
-        width = matrix.shape[2] - self.has_bias
-        parts = matrix[:, :, :width], matrix[:, :, width:]
+        """Return views of a stack of matrices, shaped like the parameters."""
+        parts = matrix[:, :, : self.inputs], matrix[:, :, self.inputs :]
         return [part.reshape(p.shape) for part, p in zip(parts, self.parameters, strict=False)]
 
     def read(self) -> Tensor:
-        """Return the parameters as one stack of matrices."""
-        return self.join([parameter.detach().to(working_dtype(parameter)) for parameter in self.parameters])
+        """Return a copy of the parameters as one stack of matrices."""
+        matrix = torch.empty(self.shape, dtype=self.weight.dtype, device=self.weight.device)
+        for part, parameter in zip(self.split(matrix), self.parameters, strict=True):
+            part.copy_(full_tensor(parameter.detach()))
+        return matrix
 
-    def subtract_anchor(self, anchor: Sequence[Tensor]) -> Tensor:
-        """Return the parameters, minus those of an anchor, as one stack of matrices."""
-        dtype = working_dtype(self.weight)
-        if self.is_sharded:
-            return self.join([p.to(dtype) - own.to(dtype) for p, own in zip(self.parameters, anchor, strict=True)])
-        width = self.weight.numel() // (self.groups * self.rows) + self.has_bias
-        found = self.weight.new_empty(self.groups, self.rows, width, dtype=dtype)
-        for part, parameter, own in zip(self.split(found), self.parameters, anchor, strict=True):
-            if parameter.dtype == dtype:
-                torch.sub(parameter, own, out=part)
-            else:
-                part.copy_(parameter).sub_(own)
-        return found
+    def subtract_anchor(self, anchor: Tensor) -> Tensor:
+        """Return the parameters minus an anchor, as one stack of matrices in float32 or float64."""
+        matrix = -anchor.to(working_dtype(anchor))
+        for part, parameter in zip(self.split(matrix), self.parameters, strict=True):
+            part += full_tensor(parameter.detach())
+        return matrix
 
     def subtract(self, values: Sequence[Tensor]) -> None:
         """Subtract values from the parameters that aren't frozen, in float32 or float64."""
         for parameter, value in zip(self.parameters, values, strict=True):
             if parameter.requires_grad:
-                own = parameter.detach()
-                if self.is_sharded:
-                    own, value = to_local(own), to_local(shard_like(value, parameter))
+                own, value = to_local(parameter.detach()), to_local(shard_like(value, parameter))
                 if own.dtype == value.dtype:
                     own.sub_(value)
                 else:
@@ -123,8 +120,7 @@ class BoundedLayer:
         """Return a mask (groups x rows) of rows whose weights have a gradient; None if there is none."""
         if self.weight.grad is None:
             return None
-        gradient = full_tensor(self.weight.grad) if self.is_sharded else self.weight.grad
-        return gradient.reshape(self.groups, self.rows, -1).ne(0).any(2)
+        return full_tensor(self.weight.grad).reshape(self.groups, self.rows, -1).ne(0).any(2)
 
 
 class ConvLayer(BoundedLayer):
@@ -199,18 +195,16 @@ def find_layers(model: nn.Module, known: Mapping[str, int] | None = None) -> dic
 
     Args:
         model: the model.
-        known: the number of parameters of layers that have a memory. They stay as they are if they were frozen since.
+        known: the widths of layers that have a memory. They stay as they are if they were frozen since.
     """
     found = {}
     for path, module in model.named_modules():
         kind = next((own for base, own in KINDS.items() if type(module).forward is base.forward), None)
         if isinstance(module, nn.Embedding) and module.max_norm is not None:  # its forward changes the weights
             kind = None
-        weight, size = module._parameters.get("weight"), (known or {}).get(clean_name(path))
-        if kind is not None and weight is not None and (size or weight.requires_grad):
-            layer = kind(
-                path, module, None if size is None else size == 2 and module._parameters.get("bias") is not None
-            )
+        weight, width = module._parameters.get("weight"), (known or {}).get(clean_name(path))
+        if kind is not None and weight is not None and (width or weight.requires_grad):
+            layer = kind(path, module, width)
             found[layer.name] = layer
     return found
 

@@ -160,23 +160,24 @@ def find_used(value: Tensor, taps: list[Tap], outputs: list[Tensor]) -> list[Ten
         outputs: the tensors that the model returned.
     """
     gradients = torch.autograd.grad(value, [tap.output for tap in taps], allow_unused=True)
-    masks: list[Tensor | None] = [
-        torch.ones(len(tap.layer.weight), dtype=torch.bool, device=value.device)
-        if gradient is None
-        else tap.layer.used_rows(gradient)
-        for tap, gradient in zip(taps, gradients, strict=True)
-    ]
-    returned = graph_leaves(outputs)
-    if all(g is not None or t.output not in returned for t, g in zip(taps, gradients, strict=True)):
-        return masks
-    sources = [graph_leaves([tap.x]) for tap in taps]
-    is_used = [True] * len(taps)
-    for number in reversed(range(len(taps))):
-        tap = taps[number]
-        readers = [is_used[other] for other, leaves in enumerate(sources) if tap.output in leaves]
-        if gradients[number] is None and (readers or tap.output in returned) and not any(readers):
-            is_used[number], masks[number] = False, None
+    left_out = find_sources(outputs, taps) - find_sources([value], taps)
+    masks: list[Tensor | None] = []
+    for tap, gradient in zip(taps, gradients, strict=True):
+        if gradient is not None:
+            masks.append(tap.layer.used_rows(gradient))
+        else:
+            every = torch.ones(len(tap.layer.weight), dtype=torch.bool, device=value.device)
+            masks.append(None if tap.output in left_out else every)
     return masks
+
+
+def find_sources(tensors: list[Tensor], taps: list[Tap]) -> set[Tensor]:
+    """Return the outputs of layers that these tensors were computed from."""
+    leaves = graph_leaves(tensors)
+    for tap in reversed(taps):
+        if tap.output in leaves:
+            leaves |= graph_leaves([tap.x])
+    return leaves
 
 
 def graph_leaves(tensors: list[Tensor]) -> set[Tensor]:

@@ -261,6 +261,10 @@ class DriftBound:
         for name, layer in self._layers.items():
             if not layer.is_part_of(self._inner):
                 raise RuntimeError(f"layer {name!r} must be part of the model, but was replaced; call rebind()")
+            if layer.weight.device != self.memory[name].anchor.device:
+                memory = {name: own.to(layer.weight.device) for name, own in self.memory.items()}
+                self._set_memory(memory, self._layers, self._projection.mixed_names)
+                break
         device = next(self._inner.parameters()).device.type
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
             yield
@@ -363,7 +367,9 @@ class DriftBound:
                 if current is not None and current.tasks == (0 if past is None else past.tasks):
                     current = None  # not of this task
                 own = remember_task(layers[name], past, current, inputs, self.energy)
-                memory[name] = own.broadcast(ranks)
+                if ranks.size > 1:  # others may round differently
+                    own = ranks.broadcast(own.to(torch.device("cpu"))).to(own.anchor.device)
+                memory[name] = own
         self._set_memory(memory, layers)
         self._generator, self._before = generator, before
         self.tasks += is_new
@@ -374,7 +380,7 @@ class DriftBound:
 
     def _find_layers(self) -> dict[str, BoundedLayer]:
         """Return the layers of the model that can be bounded, and those that have a memory."""
-        return find_layers(self._inner, {name: len(own.anchor) for name, own in self.memory.items()})
+        return find_layers(self._inner, {name: own.anchor.shape[2] for name, own in self.memory.items()})
 
     def _set_memory(
         self,
@@ -387,7 +393,6 @@ class DriftBound:
         acted = self._projection.acted_by_name if acted is None else acted
         self._projection = Projection(layers, memory, tolerances, acted, mixed)
         self.memory, self._layers = memory, {name: layers[name] for name in memory}
-        self._is_dirty, self._steps = False, 0
 
     # -- Growing, watching, saving ---------------------------------------------------------------------
 
@@ -409,15 +414,13 @@ class DriftBound:
         for name in changed:
             if name not in layers:
                 raise ValueError(f"the model must still have layer {name!r} to rebind it")
-            memory[name] = grow_memory(memory[name], self._layers[name], layers[name])
+            memory[name] = grow_memory(memory[name], layers[name])
             if optimizers and not members.issuperset(layers[name].parameters):
                 raise ValueError(f"`optimizer` must optimize the new parameters, but not those of {name!r}")
         for optimizer in optimizers:
             drop_stale_state(optimizer)
         self._hook_batch_norms()
-        is_dirty = self._is_dirty
         self._set_memory(memory, layers, self._projection.mixed_names)
-        self._is_dirty = is_dirty
         self._loaded.update(layers[name].module for name in changed)  # the old rows must be those of before
         return changed
 
@@ -473,7 +476,7 @@ class DriftBound:
         if not isinstance(state, dict) or state.get("class") != "DriftBound":
             got = state.get("class", "another object") if isinstance(state, dict) else type(state).__name__
             raise RuntimeError(f"`state_dict` must come from a DriftBound, got the state of {got}")
-        layers = find_layers(self._inner, {name: len(saved["anchor"]) for name, saved in state["layers"].items()})
+        layers = find_layers(self._inner, {name: saved["anchor"].shape[2] for name, saved in state["layers"].items()})
         before = None if state["before"] is None else read_memory(state["before"], layers)
         return state, layers, read_memory(state["layers"], layers), before
 
@@ -481,6 +484,7 @@ class DriftBound:
         """Continue from a checked state."""
         state, layers, memory, self._before = parsed
         self._set_memory(memory, layers, state["mixed"], state["acted"])
+        self._is_dirty, self._steps = False, 0
         self.tasks = state["tasks"]
         self._generator.set_state(state["generator"].cpu())
         self._freeze.active = self.tasks > 0

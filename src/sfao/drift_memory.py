@@ -4,16 +4,15 @@ A layer is a stack of matrices W (groups x rows x width) that act on inputs x.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sfao.bounded_layers import BoundedLayer
+from sfao.bounded_layers import BoundedLayer, working_dtype
 from sfao.capture import Inputs
-from sfao.distributed import Ranks, full_tensor, shard_like
 
 #: Matrices up to this width keep all their axes, wider ones at most so many.
 NARROW, MOST_AXES = 16, 1024
@@ -103,10 +102,10 @@ def join_calls(weights: Tensor, calls: Sequence[Tensor]) -> tuple[Tensor, Tensor
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """The memory of one layer."""
+    """The memory of one layer. Under sharding every rank holds the whole of it."""
 
-    #: W*: the parameters at the last consolidation
-    anchor: tuple[Tensor, ...]
+    #: W*: the parameters at the last consolidation, (groups x rows x width)
+    anchor: Tensor
     moments: Moments
     #: E |W* x|^2 of every row, (groups x rows), summed over tasks
     energy: Tensor
@@ -118,18 +117,8 @@ class LayerMemory:
     consolidations: int = 1
 
     @property
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors that every rank holds as a whole."""
-        return {**vars(self.moments), "energy": self.energy, "used": self.used}
-
-    @property
     def bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self.anchor, *self.tensors.values()))
-
-    def broadcast(self, ranks: Ranks) -> "LayerMemory":
-        """Return the memory as the first rank has computed it: others may round differently."""
-        shared = ranks.broadcast({name: tensor.cpu() for name, tensor in self.tensors.items()})
-        return replace(self, **_read_tensors(shared, self.energy.device))
+        return sum(value.nbytes for value in self.state_dict().values() if isinstance(value, Tensor))
 
     def allowance(self, tolerance: float, rows: Tensor) -> Tensor:
         """Return the allowed drift, above 0, of these rows, a mask (groups x rows)."""
@@ -138,9 +127,21 @@ class LayerMemory:
         return (tolerance**2 / self.tasks * energy).clamp_min(1e-300)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memory in plain containers and tensors."""
-        counts = {"tasks": self.tasks, "consolidations": self.consolidations}
-        return {"anchor": [full_tensor(tensor) for tensor in self.anchor], **self.tensors, **counts}
+        """Return the memory as one flat dict of tensors and numbers."""
+        return {name: value for name, value in vars(self).items() if name != "moments"} | vars(self.moments)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the memory on a device."""
+        return self.read(self.state_dict(), device)
+
+    @classmethod
+    def read(cls, state: Mapping[str, Any], device: torch.device) -> Self:
+        """Return the memory of a state on a device."""
+        own: dict[str, Any] = {
+            name: value.to(device) if isinstance(value, Tensor) else value for name, value in state.items()
+        }
+        moments = Moments(own.pop("axes"), own.pop("values"), own.pop("tail"))
+        return cls(moments=moments, **own)
 
 
 def read_memory(states: Mapping[str, Any], layers: Mapping[str, BoundedLayer]) -> dict[str, LayerMemory]:
@@ -149,21 +150,13 @@ def read_memory(states: Mapping[str, Any], layers: Mapping[str, BoundedLayer]) -
     for name, state in states.items():
         if name not in layers:
             raise RuntimeError(f"`state_dict` must belong to this model, but the model has no layer {name!r} to bound")
-        layer = layers[name]
-        shapes = [tuple(parameter.shape) for parameter in layer.parameters]
-        got = [tuple(tensor.shape) for tensor in state["anchor"]]
-        if got != shapes:
-            raise RuntimeError(f"`state_dict` must have shapes {shapes} in layer {name!r}, got {got}")
-        pairs = zip(state["anchor"], layer.parameters, strict=True)
-        anchor = tuple(shard_like(tensor.to(own.device, own.dtype), own) for tensor, own in pairs)
-        tensors = _read_tensors(state, layer.weight.device)
-        memory[name] = LayerMemory(anchor, **tensors, tasks=state["tasks"], consolidations=state["consolidations"])
+        layer, got = layers[name], tuple(state["anchor"].shape)
+        if got != layer.shape:
+            raise RuntimeError(
+                f"`state_dict` must have groups, rows and inputs {layer.shape} in layer {name!r}, got {got}"
+            )
+        memory[name] = LayerMemory.read(state, layer.weight.device)
     return memory
-
-
-def _read_tensors(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    axes, values, tail, energy, used = (state[name].to(device) for name in ("axes", "values", "tail", "energy", "used"))
-    return {"moments": Moments(axes, values, tail), "energy": energy, "used": used}
 
 
 def remember_task(
@@ -180,7 +173,8 @@ def remember_task(
         inputs: the inputs of the layer.
         share: see :func:`find_moments`.
     """
-    weights, count = layer.read(), 1 if current is None else current.consolidations + 1
+    anchor, count = layer.read(), 1 if current is None else current.consolidations + 1
+    weights = anchor.to(working_dtype(anchor))
     rows, energies = join_calls(weights, [rows.to(weights.device) for rows in inputs.rows()])
     if not bool(torch.isfinite(energies).all()):
         raise ValueError(f"the weights of layer {layer.name!r} must be finite, got NaN or inf; lower the learning rate")
@@ -194,26 +188,24 @@ def remember_task(
         energies = energies + past_energies(weights, own.moments) * weight
         used = used | own.used
     moments = find_moments(torch.cat(parts, 1), tail, share)
-    anchor = tuple(parameter.detach().clone() for parameter in layer.parameters)
     return LayerMemory(anchor, moments, energies, used, 1 + (0 if before is None else before.tasks), count)
 
 
-def grow_memory(memory: LayerMemory, old: BoundedLayer, new: BoundedLayer) -> LayerMemory:
-    """Return the memory of a layer with more rows, or more groups of rows. The new ones are free."""
-    before, after = ([tuple(p.shape) for p in layer.parameters] for layer in (old, new))
-    has_grown = len(before) == len(after) and all(
-        a[1:] == b[1:] and a[0] <= b[0] for a, b in zip(before, after, strict=True)
-    )
-    groups, rows = new.groups - old.groups, new.rows - old.rows
-    if not has_grown or (groups and rows):
-        raise ValueError(f"layer {new.name!r} may only grow by rows, got shapes {after}, which were {before}")
-    pairs = zip(memory.anchor, new.parameters, strict=True)
-    anchor = tuple(torch.cat([own, parameter.detach()[len(own) :]]) for own, parameter in pairs)
-    if not groups:
-        return replace(memory, anchor=anchor, energy=pad(memory.energy, (0, rows)), used=pad(memory.used, (0, rows)))
-    # Groups without inputs: all rows are used, and may move freely.
-    tensors = {
-        name: torch.cat([own, own.new_full((groups, *own.shape[1:]), name == "used")])
-        for name, own in memory.tensors.items()
-    }
-    return replace(memory, anchor=anchor, **_read_tensors(tensors, memory.energy.device))
+def grow_memory(memory: LayerMemory, layer: BoundedLayer) -> LayerMemory:
+    """Return the memory of a layer that has grown by rows, or by groups of rows. The new ones are free."""
+    before, after = tuple(memory.anchor.shape), layer.shape
+    groups, rows = after[0] - before[0], after[1] - before[1]
+    if after[2] != before[2] or min(groups, rows) < 0 or (groups and rows):
+        raise ValueError(
+            f"layer {layer.name!r} may only grow by rows, got groups, rows and inputs {after}, which were {before}"
+        )
+    grown, old = memory.state_dict(), memory.anchor
+    grown["anchor"] = layer.read()
+    grown["anchor"][: before[0], : before[1]] = old
+    if groups:  # without inputs: all their rows are used, and may move freely
+        for name in ("axes", "values", "tail", "energy", "used"):
+            own = grown[name]
+            grown[name] = torch.cat([own, own.new_full((groups, *own.shape[1:]), name == "used")])
+    else:
+        grown.update(energy=pad(memory.energy, (0, rows)), used=pad(memory.used, (0, rows)))
+    return LayerMemory.read(grown, old.device)
