@@ -237,6 +237,13 @@ def test_bad_arguments(arguments, message):
     assert optimizer.gate.tasks == 0
 
 
+def test_a_model_in_the_place_of_the_loss():
+    model, optimizer = make_trained(0)
+    with pytest.raises(ValueError, match=r"got the model; call consolidate\(batches, loss\)"):
+        optimizer.consolidate(task(0), model)
+    assert optimizer.gate.tasks == 0
+
+
 @pytest.mark.parametrize("targets", [torch.randn(16, 3), torch.zeros(16, 1).long(), torch.full((16,), 3)])
 def test_the_logit_target_needs_classes(targets):
     with pytest.raises(ValueError, match="class indices"):

@@ -27,7 +27,7 @@ from sfao.options import (
     complete_group,
     describe,
 )
-from sfao.state import GateState, adopt_state, parse_state, write_state
+from sfao.state import adopt_state, parse_state, write_state
 from sfao.step import apply_gate, measure_risk
 
 P = ParamSpec("P")
@@ -319,11 +319,11 @@ class Gate:
         """Continue from a state; raise a RuntimeError, and change nothing, if it belongs to another model."""
         self.adopt_state(self.parse_state(state_dict))
 
-    def parse_state(self, state: dict[str, Any]) -> GateState:
+    def parse_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a state, checked against this gate, for :meth:`adopt_state`."""
         return parse_state(self, state)
 
-    def adopt_state(self, parsed: GateState) -> None:
+    def adopt_state(self, parsed: dict[str, Any]) -> None:
         """Continue from a checked state."""
         adopt_state(self, parsed, self.param_groups)
 

@@ -1,7 +1,6 @@
 """The state of a gate in plain containers and tensors, and the fingerprint of the weights that it belongs to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -27,18 +26,6 @@ CHECKSUM = "checksum"
 OLD_STATE = "`state_dict` was saved by sfao 0.1, which this version can't load; train again"
 
 
-@dataclass(frozen=True)
-class GateState:
-    """A state that has been checked against a gate."""
-
-    tasks: int
-    options: list[dict[str, Any]]
-    #: By layer, the attributes that change.
-    layers: list[dict[str, Any]]
-    #: Fingerprints of the weights that the memories belong to, by layer.
-    fingerprints: dict[str, list[float]]
-
-
 def write_state(gate: "Gate") -> dict[str, Any]:
     """Return the state of a gate. Under sharding all ranks call this together."""
     state = {
@@ -51,27 +38,25 @@ def write_state(gate: "Gate") -> dict[str, Any]:
 
 
 def _write_layer(layer: Layer) -> dict[str, Any]:
-    memory = layer.memory
+    memory, slots = layer.memory, layer.memory.slots
     return {
         "shapes": [list(parameter.shape) for parameter in layer.parameters],
         "fingerprint": weight_fingerprint(layer),
         "counts": dict(layer.counts),
         "generator": layer.generator.get_state(),
         "sampler": [layer.sampler.seed, layer.sampler.turn],
-        "slot_tasks": list(memory.slots.tasks),
-        "slot_arrivals": list(memory.slots.arrivals),
-        "offered": dict(memory.slots.offered),
+        "slots": [list(slots.tasks), list(slots.arrivals), dict(slots.offered)],
         "channels_last": list(memory.channels_last),
         # A view of slots in use would be saved together with the free ones.
-        "parts": [
-            {"kind": part.kind, "rank": part.rank, "tensors": [tensor.clone() for tensor in part.held]}
-            for part in memory.parts
-        ],
+        "parts": [{"kind": p.kind, "rank": p.rank, "tensors": [t.clone() for t in p.held]} for p in memory.parts],
     }
 
 
-def parse_state(gate: "Gate", state: Mapping[str, Any]) -> GateState:
-    """Return a state, checked against the gate; raise a RuntimeError if it belongs to another model or is damaged."""
+def parse_state(gate: "Gate", state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with layers as attributes of the gate's, checked, for `adopt_state`.
+
+    Raise a RuntimeError if it belongs to another model or is damaged.
+    """
     if not isinstance(state, Mapping) or "tasks" not in state:
         if isinstance(state, Mapping) and "task" in state:
             raise RuntimeError(OLD_STATE)
@@ -80,9 +65,9 @@ def parse_state(gate: "Gate", state: Mapping[str, Any]) -> GateState:
         raise RuntimeError(f"`state_dict` must come from SFAO or a Gate, got the state of a {state['class']}")
     if compute_checksum({name: value for name, value in state.items() if name != CHECKSUM}) != state.get(CHECKSUM):
         raise RuntimeError("`state_dict` is damaged: its checksum is wrong")
-    names = [layer.name for layer in gate.layers]
     if state["granularity"] != gate.granularity:
         raise RuntimeError(f"`state_dict` must have granularity {gate.granularity!r}, got {state['granularity']!r}")
+    names = [layer.name for layer in gate.layers]
     if list(state["layers"]) != names:
         raise RuntimeError(f"`state_dict` must belong to a model with the layers {names}, got {list(state['layers'])}")
     for layer in gate.layers:
@@ -91,38 +76,35 @@ def parse_state(gate: "Gate", state: Mapping[str, Any]) -> GateState:
             raise RuntimeError(f"`state_dict` must have shapes {shapes} in layer {layer.name!r}, got {saved}")
     for options in state["options"]:
         check_options(options)
-    return GateState(
-        state["tasks"],
-        [dict(options) for options in state["options"]],
-        [_parse_layer(layer, state["layers"][layer.name]) for layer in gate.layers],
-        {name: list(saved["fingerprint"]) for name, saved in state["layers"].items() if saved["slot_tasks"]},
-    )
+    layers = [_parse_layer(layer, state["layers"][layer.name]) for layer in gate.layers]
+    fingerprints = {name: saved["fingerprint"] for name, saved in state["layers"].items() if saved["slots"][0]}
+    return {**state, "layers": layers, "fingerprints": fingerprints}
 
 
 def _parse_layer(layer: Layer, saved: Mapping[str, Any]) -> dict[str, Any]:
-    memory = Memory()
-    remaining = iter(saved["channels_last"])
+    """Return the attributes of a layer that change."""
+    memory, remaining = Memory(), iter(saved["channels_last"])
     for own, part in zip(layer.memory.parts, saved["parts"], strict=True):
         tensors: list[Tensor] = part["tensors"]
         device = own.tensors[0].device
         directions = STORAGES[part["kind"]](own.layout, tensors[0].dtype, part["rank"], device)
         memory.add_part(directions, [next(remaining) for _ in own.layout.columns])
         directions.tensors = [tensor.to(device, copy=True) for tensor in tensors]
-    slots = Slots(tuple(saved["slot_tasks"]), tuple(saved["slot_arrivals"]), dict(saved["offered"]))
-    memory.commit([part.tensors for part in memory.parts], slots)
+    tasks, arrivals, offered = saved["slots"]
+    memory.commit([part.tensors for part in memory.parts], Slots(tuple(tasks), tuple(arrivals), dict(offered)))
     generator = torch.Generator()
     generator.set_state(saved["generator"].cpu())
     sampler, counts = Sampler(*saved["sampler"]), dict(saved["counts"])
     return {"memory": memory, "generator": generator, "sampler": sampler, "counts": counts}
 
 
-def adopt_state(gate: "Gate", state: GateState, groups: list[dict[str, Any]]) -> None:
-    """Continue from a checked state, with options in these param groups."""
-    for group, options in zip(groups, state.options, strict=True):
+def adopt_state(gate: "Gate", state: Mapping[str, Any], groups: list[dict[str, Any]]) -> None:
+    """Continue from the result of `parse_state`, with options in these param groups."""
+    for group, options in zip(groups, state["options"], strict=True):
         group.update(options)
-    for layer, group, loaded in zip(gate.layers, groups, state.layers, strict=False):
+    for layer, group, loaded in zip(gate.layers, groups, state["layers"], strict=False):
         vars(layer).update(loaded, options=group, checked_options=read_options(group))
-    gate.param_groups, gate.tasks, gate.fingerprints = groups, state.tasks, state.fingerprints
+    gate.param_groups, gate.tasks, gate.fingerprints = groups, state["tasks"], dict(state["fingerprints"])
 
 
 def describe_keys(state: object) -> str:

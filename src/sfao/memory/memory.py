@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfao.decision import NonFiniteGradient
-from sfao.memory.directions import Directions, Layout, Matrices
+from sfao.memory.directions import Directions, Layout, Matrices, add_up
 from sfao.memory.slots import Slots
 from sfao.projection import PROJECTIONS, Projection
 
@@ -76,8 +76,7 @@ class Memory:
 
     def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
         """Return inner products with the directions of `index`, or with all, in float64."""
-        found = [part.dots(own, index) for part, own in self.by_part(gradients)]
-        return (torch.stack(found).sum(0) if len(found) > 1 else found[0]).double()
+        return add_up([part.dots(own, index) for part, own in self.by_part(gradients)]).double()
 
     def extreme_dots(self, dots: Tensor, index: Tensor | None, active: Active) -> tuple[Tensor, ...]:
         """Return the least and the greatest inner product with a unit direction of `index`.
