@@ -134,9 +134,7 @@ def consolidate(gate: "Gate", model: nn.Module | None, task: Task) -> int:
     if model is None:
         raise ValueError("`model` must be given to consolidate(), because this was built from parameters, got None")
     if task.loss is model:
-        raise ValueError(
-            "`loss` must be loss(outputs, targets), got the model; call consolidate(batches, loss)"
-        )
+        raise ValueError("`loss` must be loss(outputs, targets), got the model; call consolidate(batches, loss)")
     there = set(model.parameters())
     if model is gate.model and not all(there.issuperset(layer.parameters) for layer in gate.layers):
         check_model(gate.param_groups, model)

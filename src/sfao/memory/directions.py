@@ -13,8 +13,8 @@ from torch.nn.functional import pad
 #: The gradients of a matrix, one per parameter; None for a parameter without one.
 Matrices = Sequence[Tensor | None]
 
-#: Columns handled at a time where rows must be widened: the copy then stays in the cache.
-CHUNK = 16384
+#: Columns handled at a time where rows must be widened: the copy then stays in the cache of a CPU, or fits on a GPU.
+CHUNKS = {"cpu": 2**14, "cuda": 2**18}
 OVERSAMPLING = 8
 POWER_ITERATIONS = 2
 #: Sides up to which the eigenvectors of the small Gram matrix, in float64, cost less than a randomized SVD.
@@ -157,7 +157,8 @@ def add_up(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _split_columns(rows: Tensor) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, rows.shape[1], CHUNK))
+    width = CHUNKS.get(rows.device.type, CHUNKS["cpu"])
+    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
 
 
 def _multiply(rows: Tensor, vector: Tensor, index: Tensor | None) -> Tensor:
