@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import sfao
-from sfao.integrations.attached import attach, check_arguments, consolidate_task, find_attached, move
+from sfao.integrations.attached import attach, check_arguments, consolidate_task, find_attached
 
 KINDS = [sfao.Gate, sfao.DriftBound]
 
@@ -64,11 +64,6 @@ def test_a_new_gate_covers_all_that_the_optimizer_optimizes():
     assert gate.param_groups[0]["accept_above"] == 0.3
 
 
-def test_a_new_bound_has_its_options():
-    model = make_model()
-    assert attach(sfao.DriftBound, None, make_sgd(model), model, {"tolerance": 0.3}).tolerance == 0.3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_one_of_an_earlier_optimizer_keeps_its_memory(kind):
     model = make_model()
@@ -99,13 +94,6 @@ def test_new_layers_are_gated_where_all_were(same_optimizer):
         optimizer = make_sgd(model)
     attach(sfao.Gate, gate, optimizer, model, {})
     assert list_gated(gate) == set(model.parameters())
-
-
-def test_layers_that_were_left_free_stay_free():
-    model = make_model()
-    gate = sfao.Gate(sfao.layer_groups(model)[:1]).attach(make_sgd(model))
-    move(gate, make_sgd(model), model)
-    assert list_gated(gate) == set(model[0].parameters())
 
 
 def test_sfao_of_a_new_task_continues_with_the_memory_and_new_momentum():

@@ -83,15 +83,6 @@ def test_gradients_of_a_closure_are_clipped() -> None:
     assert same(*moved)
 
 
-def test_accumulated_gradients() -> None:
-    model = make_mlp()
-    bound, optimizer = consolidated(model, BATCHES, every=1)
-    for x, y in OTHERS:
-        cross_entropy(model(x), y).backward()
-    optimizer.step()
-    assert 0 < bound.telemetry()["drift"] <= 1.001
-
-
 def test_several_optimizers() -> None:
     model = make_mlp()
     first, second = optim.SGD(model[0].parameters(), lr=0.5), optim.AdamW(model[2].parameters(), lr=0.1)
@@ -236,16 +227,3 @@ def test_a_memory_that_was_loaded_before_attaching_is_missed() -> None:
     fresh = DriftBound(copy)
     fresh.load_state_dict(bound.state_dict())
     fresh.attach(plain)
-
-
-def test_extra_arguments_of_step_are_kept() -> None:
-    class Own(optim.SGD):
-        def step(self, closure: Any = None, note: str = "") -> Any:
-            self.note = note
-            return super().step(closure)
-
-    model = make_mlp()
-    optimizer = Own(model.parameters(), lr=0.1)
-    DriftBound(model).attach(optimizer)
-    optimizer.step(make_closure(model, optimizer, *BATCHES[0]), note="kept")
-    assert optimizer.note == "kept"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from sfao.batches import check_batches, count_examples, draw_examples, eval_mode, make_objective, to_model, unwrap
+from sfao.batches import check_batches, count_examples, draw_examples, make_objective
 
 
 def make_generator(seed: int = 0) -> torch.Generator:
@@ -47,11 +47,6 @@ def test_examples_of_a_loader_are_drawn_by_index(options: dict[str, Any]) -> Non
         assert max(drawn) > 70, "the first examples were taken"
         assert numbers(source, 20) == drawn
         assert numbers(source, 20, seed=1) != drawn
-
-
-def test_a_loader_keeps_its_batch_size() -> None:
-    sizes = [len(batch[0]) for batch in draw_examples(make_loader(batch_size=7), 20, make_generator())]
-    assert sizes == [7, 7, 6]
 
 
 def test_samplers_of_a_subset_are_obeyed() -> None:
@@ -131,16 +126,3 @@ def test_objectives() -> None:
             make_objective(None, bad)(model, x)
     with_loss = lambda **batch: SimpleNamespace(loss=batch["x"].sum())  # noqa: E731
     assert make_objective(None, None)(with_loss, {"x": x}) == 12
-
-
-def test_batches_follow_the_model() -> None:
-    x, y = to_model((torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)), nn.Linear(3, 2).bfloat16())
-    assert (x.dtype, y.dtype) == (torch.bfloat16, torch.int64)
-
-
-def test_eval_mode_is_undone() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-    with eval_mode(model):
-        assert not any(module.training for module in model.modules())
-    assert [module.training for module in model.modules()] == [True, True, False]
-    assert unwrap(torch.compile(model, backend="eager")) is model

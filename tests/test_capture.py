@@ -42,19 +42,6 @@ def test_nothing_is_left_on_the_model() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_each_call_of_a_layer_is_kept_apart() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(5, 5)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(self.layer(x).relu())
-
-    calls = capture(Twice(), make_batches(4, 5, count=2))["layer"].rows()
-    assert [rows.shape for rows in calls] == [(1, 8, 6), (1, 8, 6)]
-
-
 class Keywords(nn.Module):
     """Takes mappings, calls its layers by keyword, and returns its loss."""
 
@@ -105,12 +92,6 @@ def test_heads_of_other_tasks_are_left_out() -> None:
     assert len(found) == 5
 
 
-def test_outputs_that_the_loss_ignores_are_unused() -> None:
-    found = capture(make_mlp(), make_batches(4, 5), loss=lambda x, y: cross_entropy(x[:, :2], y % 2))
-    assert found["2"].used.tolist() == [True, True, False, False]
-    assert found["0"].used.all()
-
-
 def test_a_loss_without_gradients_leaves_nothing_out() -> None:
     model, batches = make_mlp(), make_batches(4, 5)
     found = capture(model, batches, loss=lambda x, y: (x - 100).clamp_min(0).sum())
@@ -149,19 +130,6 @@ def test_activation_checkpointing(use_reentrant: bool) -> None:
     bound, optimizer = consolidated(model, make_batches(4, 5), every=1)
     train(model, optimizer, make_batches(4, 5, seed=1))
     assert 0 < bound.telemetry()["drift"] <= 1.001
-
-
-def test_unbatched_inputs_of_a_linear_layer() -> None:
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.scale = nn.Linear(5, 4), nn.Linear(2, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x) * self.scale(torch.ones(2))
-
-    found = capture(Scaled(), make_batches(4, 5))
-    assert found["scale"].rows()[0].shape[2] == 3
 
 
 def test_lazy_layers() -> None:

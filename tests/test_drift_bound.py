@@ -1,8 +1,6 @@
 """DriftBound: the drift of every layer stays within its allowance, and bad input changes nothing."""
 
 import math
-import time
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -284,14 +282,6 @@ def test_weights_of_other_precisions(dtype: torch.dtype) -> None:
     assert bound.telemetry()["acted"] > 0
 
 
-def test_large_half_precision_inputs_do_not_overflow() -> None:
-    model = nn.Sequential(nn.Linear(5, 4)).half()
-    nn.init.constant_(model[0].weight, 1e-4)
-    bound, _ = consolidated(model, [(torch.full((8, 5), 6e4, dtype=torch.float16), y) for _, y in BATCHES])
-    assert torch.isfinite(bound.memory["0"].moments.values).all()
-    assert bound.memory["0"].moments.trace > 1e10
-
-
 def test_a_default_dtype_of_float64() -> None:
     torch.set_default_dtype(torch.float64)
     try:
@@ -318,20 +308,6 @@ def test_the_global_random_state_does_not_move(shuffle: bool) -> None:
     bound.apply()
     assert torch.equal(torch.get_rng_state(), random)
     assert bound.tasks == 1
-
-
-def test_wide_layers_are_fast() -> None:
-    model = nn.Sequential(nn.Linear(2048, 2048))
-    bound, optimizer = make_bound(model, examples=600, energy=0.99)
-    batches = make_batches(100, 2048, count=6)
-    start = time.perf_counter()
-    bound.consolidate(batches, cross_entropy)
-    train(model, optimizer, batches, 1)
-    middle = time.perf_counter()
-    bound.apply()
-    assert middle - start < 10
-    assert time.perf_counter() - middle < 5
-    assert bound.memory_bytes < 2.5 * sum(p.nbytes for p in model.parameters())
 
 
 # -- Frozen parameters ---------------------------------------------------------------------------------
@@ -443,14 +419,6 @@ def test_unused_rows_of_the_first_task_must_be_finite_too() -> None:
     with pytest.raises(ValueError, match="weights of layer '2' must be finite"):
         bound.consolidate(BATCHES, lambda x, y: cross_entropy(x[:, :2], y % 2))
     assert not bound.memory
-
-
-def test_loss_returned_by_iterators_is_read_once() -> None:
-    def stream() -> Iterator[tuple[Tensor, Tensor]]:
-        yield from BATCHES
-
-    bound, _ = make_bound(make_mlp(), examples=10)
-    assert bound.consolidate(stream(), cross_entropy) == 10
 
 
 def test_telemetry_and_repr() -> None:

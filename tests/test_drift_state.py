@@ -48,16 +48,6 @@ def assert_equal(left: Any, right: Any) -> None:
         assert left == right
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_round_trip(dtype: torch.dtype) -> None:
-    model = make_mlp().to(dtype)
-    bound, _ = consolidated(model, BATCHES, energy=0.9)
-    state = through_file(bound.state_dict())
-    fresh, _ = make_bound(deepcopy(model))
-    fresh.load_state_dict(state)
-    assert_equal(fresh.state_dict(), bound.state_dict())
-
-
 @pytest.mark.parametrize("through_optimizer", [True, False])
 @pytest.mark.parametrize("make", [make_mlp, make_cnn])
 def test_resuming_inside_a_task_is_exact(through_optimizer: bool, make: Any) -> None:
@@ -90,24 +80,6 @@ def test_resuming_inside_a_task_is_exact(through_optimizer: bool, make: Any) -> 
         train(own, own_optimizer, batches, 5)
     assert same(copy_weights(model), copy_weights(resumed))
     assert_equal(bound.state_dict(), new_bound.state_dict())
-
-
-def test_restoring_a_checkpoint_is_resuming_from_it() -> None:
-    """In the same process or in another, with clipped gradients."""
-    batches, others = make_batches(6, 2, 6, 6), make_batches(6, 2, 6, 6, seed=1)
-    model = make_cnn()
-    bound, optimizer = consolidated(model, batches, every=4, clip=0.01, lr=1.0)
-    train(model, optimizer, others, 5)
-    saved = through_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    train(model, optimizer, others, 7)
-    resumed = make_cnn()
-    _, new_optimizer = make_bound(resumed, every=4, clip=0.01, lr=1.0)
-    for own, own_optimizer in ((model, optimizer), (resumed, new_optimizer)):
-        own.load_state_dict(saved["model"])
-        own_optimizer.load_state_dict(saved["optimizer"])
-        train(own, own_optimizer, others, 7)
-    assert bound.telemetry()["clipped"] > 0
-    assert same(copy_weights(model), copy_weights(resumed))
 
 
 def test_consolidating_after_resuming_without_a_step_is_still_one_task() -> None:
@@ -172,15 +144,6 @@ def test_a_memory_beside_other_weights_raises(order: str) -> None:
     assert same(before, copy_weights(fresh))
     fresh.load_state_dict(model.state_dict())
     train(fresh, optimizer, OTHERS, 1)
-
-
-def test_layers_without_inputs_do_not_disturb_loading() -> None:
-    model = nn.Sequential(nn.Linear(5, 6, bias=False), nn.ReLU(), nn.Linear(6, 4, bias=False))
-    bound, optimizer = consolidated(model, [(torch.zeros_like(x), y) for x, y in BATCHES])
-    model.load_state_dict(model.state_dict())
-    train(model, optimizer, OTHERS, 9)
-    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
-    assert bound.telemetry()["drift"] == 0
 
 
 @pytest.mark.parametrize(

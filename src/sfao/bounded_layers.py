@@ -210,25 +210,19 @@ def find_layers(model: nn.Module, known: Mapping[str, int] | None = None) -> dic
 
 
 def warn_of_unbounded(
-    model: nn.Module, layers: Mapping[str, BoundedLayer], known: Iterable[str], trained: Container[Tensor]
+    model: nn.Module, layers: Mapping[str, BoundedLayer], known: Container[str], trained: Container[Tensor]
 ) -> bool:
-    """Warn of trainable parameters outside the known layers; return True if there are any.
+    """Warn of trainable parameters outside the `known` layers; return True if there are any.
 
-    Layers that could be bounded count only if they were trained: heads of later tasks weren't yet.
-
-    Args:
-        model: the model.
-        layers: layers that can be bounded, by name.
-        known: names of those that are.
-        trained: parameters that had gradients.
+    Layers that could be bounded count only if they were `trained`: heads of later tasks weren't yet.
     """
-    could = {parameter for layer in layers.values() for parameter in layer.parameters}
-    bounded = {parameter for name in known for parameter in layers[name].parameters}
-    missed = [
-        name
-        for name, p in model.named_parameters()
-        if p.requires_grad and p not in bounded and (p not in could or p in trained)
-    ]
+    fine = {
+        parameter
+        for name, layer in layers.items()
+        for parameter in layer.parameters
+        if name in known or parameter not in trained
+    }
+    missed = [name for name, p in model.named_parameters() if p.requires_grad and p not in fine]
     if missed:
         more = f" and {len(missed) - 8} more" if len(missed) > 8 else ""
         warnings.warn(

@@ -146,8 +146,8 @@ class DriftBound:
             self._is_dirty = True
 
     def _tolerance_of(self, name: str) -> float:
-        is_shared = not isinstance(self.tolerance, Mapping)
-        return self.tolerance if is_shared else self.tolerance.get(name, DEFAULTS["tolerance"])  # type: ignore
+        tolerance: Any = self.tolerance
+        return float(tolerance.get(name, DEFAULTS["tolerance"]) if isinstance(tolerance, Mapping) else tolerance)
 
     def _hook_model(self) -> None:
         root = find_root(self.model)

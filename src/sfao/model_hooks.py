@@ -23,9 +23,6 @@ class WeakHook:
         method = None if self._method is None else self._method()
         return None if method is None else method(*args)
 
-    def __deepcopy__(self, memo: object) -> "WeakHook":
-        return WeakHook()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return WeakHook, ()
 
@@ -43,9 +40,6 @@ class FreezeStatistics:
     def __call__(self, module: nn.Module, args: object) -> None:
         if self.active:
             module.training = False
-
-    def __deepcopy__(self, memo: object) -> "FreezeStatistics":
-        return FreezeStatistics()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FreezeStatistics, ()

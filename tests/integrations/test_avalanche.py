@@ -107,15 +107,6 @@ def test_a_bound_follows_heads_that_grow_and_new_ones():
         assert len(plugin.attached.memory) == (4 if labels else 2)
 
 
-def test_sfao_follows_a_head_that_grows():
-    model = Growing()
-    optimizer = sfao.SFAO(model, lr=0.05, momentum=0.5)
-    learn(make_benchmark(make_class_stream()), make_strategy(model, optimizer, [GatePlugin()]))
-    gated = {parameter for layer in optimizer.gate.layers for parameter in layer.parameters}
-    assert gated == set(model.parameters())
-    assert optimizer.counts["head.classifier"]["project"] > 0
-
-
 class Labelled(MultiTaskModule):
     """A network with one head per task label."""
 
@@ -139,27 +130,6 @@ def test_models_that_take_task_labels_get_them():
     assert plugin.attached.counts["body"]["project"] > 0
 
 
-def test_it_forgets_less():
-    tasks = make_tasks(4, batches=30)
-    shares = []
-    for plugins in ([], [GatePlugin()], [DriftBoundPlugin(tolerance=0.2)]):
-        model = make_network()
-        learn(make_benchmark(tasks), make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.1), plugins))
-        right = [(model(inputs).argmax(1) == targets).float().mean() for task in tasks for inputs, targets in task]
-        shares.append(float(torch.stack(right).mean()))
-    alone, gated, bounded = shares
-    assert min(gated, bounded) > alone + 0.05
-
-
 def test_a_gate_and_options_of_another_are_refused():
     with pytest.raises(ValueError, match="options are for a new Gate, but one is given too, got samples"):
         GatePlugin(sfao.Gate(make_network()), samples=5)
-
-
-def test_the_gate_of_another_model_is_refused():
-    plugin = GatePlugin(sfao.Gate(nn.Linear(3, 2)))
-    model = make_network()
-    strategy = make_strategy(model, torch.optim.SGD(model.parameters(), lr=0.05), [plugin])
-    with pytest.raises(ValueError, match="layer") as raised:
-        learn(make_benchmark(make_tasks(1)), strategy)
-    assert len(str(raised.value).splitlines()) == 1

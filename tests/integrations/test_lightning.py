@@ -103,17 +103,6 @@ def test_resumed_from_a_checkpoint_nothing_differs(tmp_path: Path, make_callback
     assert measure_memory_gap(callback.attached.state_dict(), other.attached.state_dict()) == 0.0
 
 
-def test_a_checkpoint_after_the_fit_has_the_memory_once(tmp_path: Path):
-    (task,) = make_tasks(1)
-    callback = GateCallback()
-    trainer = make_trainer(callback)
-    trainer.fit(Module(), load(task))
-    trainer.save_checkpoint(tmp_path / "after.ckpt")
-    saved = torch.load(tmp_path / "after.ckpt", weights_only=True)
-    assert saved["optimizer_states"][0]["sfao"]["tasks"] == 1
-    assert "sfao" not in saved
-
-
 def test_a_strategy_that_saves_optimizers_its_own_way_loses_nothing(tmp_path: Path):
     class OwnWay(pl.strategies.SingleDeviceStrategy):
         def optimizer_state(self, optimizer):
@@ -139,15 +128,6 @@ def test_gated_layers_are_those_that_are_optimized():
     assert [layer.name for layer in callback.attached.layers] == ["network.2"]
 
 
-def test_what_a_fit_leaves_is_as_it_was():
-    """Logging works again, and a fit that is cut short for a look remembers nothing."""
-    (task,) = make_tasks(1)
-    module, callback = Module(), GateCallback()
-    learn([task], module, callback, fast_dev_run=True)
-    assert callback.attached.tasks == 0
-    assert "log" not in vars(module)
-
-
 def test_weights_are_projected_before_validation():
     first, second = make_tasks(2)
 
@@ -160,14 +140,6 @@ def test_weights_are_projected_before_validation():
     for task in (first, second):
         make_trainer(callback).fit(module, load(task), load(task))
     assert max(module.drifts) == pytest.approx(1, abs=1e-3)
-
-
-def test_accumulated_and_clipped_gradients():
-    tasks = make_tasks()
-    module, callback = Module(), GateCallback()
-    learn(tasks, module, callback, accumulate_grad_batches=2, gradient_clip_val=0.5)
-    assert callback.attached.tasks == 3
-    assert sum(counts["project"] for counts in callback.attached.counts.values()) > 0
 
 
 class Manual(Module):

@@ -5,7 +5,6 @@ from copy import deepcopy
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from peft.optimizers import create_loraplus_optimizer
 
 import sfao
 from sfao.batches import read_model_loss
@@ -119,14 +118,6 @@ def test_the_gate_goes_on_with_the_optimizer_of_the_next_task():
     assert gate.tasks == 2
 
 
-def test_a_gate_stands_in_front_of_the_optimizers_of_peft():
-    model = make_adapter()
-    optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-2, loraplus_lr_ratio=4)
-    sfao.Gate(adapter_groups(model)).attach(optimizer)
-    learn(model, optimizer, range(2))
-    assert find_attached(optimizer).tasks == 2
-
-
 def test_what_has_no_adapter_to_train_is_refused():
     with pytest.raises(ValueError, match="`model` must be a peft model, got LlamaForCausalLM"):
         adapter_groups(make_language_model())
@@ -134,15 +125,3 @@ def test_what_has_no_adapter_to_train_is_refused():
     frozen.requires_grad_(False)
     with pytest.raises(ValueError, match="`model` must have an adapter that is trained, but 'default' is frozen"):
         create_sfao_optimizer(frozen, lr=1e-2)
-
-
-def test_two_gates_in_front_of_one_optimizer_are_refused():
-    model = make_adapter()
-    optimizer = create_sfao_optimizer(model, lr=1e-2)
-    gate = find_attached(optimizer)
-    with pytest.raises(
-        ValueError, match="`optimizer` can have one Gate or DriftBound, but this AdamW has a Gate"
-    ) as raised:
-        sfao.Gate(adapter_groups(model)).attach(optimizer)
-    assert len(str(raised.value).splitlines()) == 1
-    assert find_attached(optimizer) is gate
