@@ -482,7 +482,7 @@ def make_table(trials: Sequence[Trial], search: Search) -> Table[Trial]:
         [
             Column("trial", lambda row: str(row.number), align="right"),
             *map(setting_column, search.space),
-            Column("accuracy", write_accuracy, lambda row: row.score, lambda row: row is best, align="right"),
+            Column("accuracy", write_accuracy, lambda row: row is best, align="right"),
             Column("forgetting", lambda row: format_mean(row.forgetting), align="right"),
             Column("learned", lambda row: format_mean(row.learning), align="right"),
             Column("", lambda row: "best" if row is best else row.error[:60], wraps=True),

@@ -15,7 +15,6 @@ from sfao.lab.metrics import average_forgetting
 from sfao.lab.report.comparison import compare_records
 from sfao.lab.report.figures import (
     accuracy_matrices,
-    best_rows,
     cosine_histogram,
     cost_accuracy,
     decisions_over_time,
@@ -24,6 +23,7 @@ from sfao.lab.report.figures import (
     forgetting_so_far,
     learned_and_kept,
     pareto_front,
+    rows_to_show,
     typical_step,
     update_geometry,
 )
@@ -39,7 +39,6 @@ from sfao.lab.report.style import (
     as_pdf,
     as_picture,
     panels,
-    pick_with,
     shorten,
     text_color_on,
 )
@@ -89,16 +88,6 @@ def test_a_group_gets_the_figures_that_it_has_data_for(runs, drawn):
         assert any(letter.isdigit() for letter in drawing.alt), drawing.name
 
 
-@given(st.integers(0, 60), st.sets(st.integers(0, 60)), st.integers(1, 20))
-def test_wanted_items_are_picked_first_and_the_order_stays(count, wanted, most):
-    items = list(range(count))
-    found = pick_with(wanted, items, most)
-    assert found == sorted(set(found))
-    assert len(found) == min(count, most)
-    known = wanted & set(items)
-    assert known <= set(found) or set(found) <= known
-
-
 def test_many_layers_methods_and_names_stay_readable(split):
     run = split.done["sfao"][0]
     many = []
@@ -109,7 +98,7 @@ def test_many_layers_methods_and_names_stay_readable(split):
     (group,) = group_runs(many)
     drawings = {drawing.name: drawing for drawing in draw_figures(group)}
     assert len(drawings) == 6
-    (best,) = best_rows(group.group, 1)
+    (best,) = (row.method for row in rows_to_show(group, 1))
     for name, left in (("cost-accuracy", 10), ("accuracy-matrices", 18), ("forgetting", 10)):
         assert f"And {left} more methods, not shown." in drawings[name].caption
         assert best in drawings[name].alt

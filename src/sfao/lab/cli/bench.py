@@ -40,7 +40,7 @@ def bench(
         import torch
 
         from sfao.lab.bench import MODEL_INPUTS, make_table, measure
-        from sfao.lab.report.tables import print_notes, render_markdown, render_terminal
+        from sfao.lab.report.tables import print_table, render_markdown
         from sfao.lab.run.device import usable_device
         from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
         from sfao.lab.run.files import write_json, write_text
@@ -67,8 +67,7 @@ def bench(
             print_json(results.as_json())
         elif not quiet:
             screen = console()
-            screen.print(render_terminal(table, overflow="fold"))
-            print_notes(table.notes, screen)
+            print_table(table, screen, repeated=2)
             for name in ("bench.json", "bench.md"):
                 screen.print(str(out / name), soft_wrap=True)
 

@@ -133,12 +133,11 @@ def describe_search(search: "Search", trials: int) -> str:
 
 
 def print_study(search: "Search", trials: "list[Trial]", summary: dict[str, Any], out: Path) -> None:
-    from sfao.lab.report.tables import print_notes, render_terminal
+    from sfao.lab.report.tables import print_table
     from sfao.lab.tune import BEST, TABLE, TRIALS, make_table
 
-    screen, made = console(), make_table(trials, search)
-    screen.print(render_terminal(made))
-    print_notes(made.notes, screen, lambda note: "yellow" if note.startswith("warning") else "dim")
+    screen = console()
+    print_table(make_table(trials, search), screen)
     if summary["best"] is not None:
         screen.print(f"best: {summary['set']}", soft_wrap=True)
     print_paths(out / name for name in (TRIALS, TABLE, *([BEST] if summary["best"] else [])))

@@ -7,25 +7,20 @@ from typing import Any
 from sfao.lab.console import PlainConsole
 from sfao.lab.report.comparison import Comparison, Group, Row, RunWarning
 from sfao.lab.report.tables import (
+    WARNING,
     Column,
     Table,
     best_among,
     escape_text,
     never,
-    print_notes,
+    print_table,
     render_latex,
     render_markdown,
-    render_terminal,
-    split_columns,
 )
 from sfao.lab.run.statistics import Spread
 
-#: Columns of a terminal that leave room between those of the table.
-SPACIOUS = 100
 #: Marks a method that stores data where there is no room for words.
 MARK = "*"
-#: Starts a note that the reader must not miss.
-WARNING = "warning"
 STORES_DATA = "stores data"
 
 METHOD = Column[Row]("method", lambda row: row.method + f" ({STORES_DATA})" * row.stores_data, wraps=True)
@@ -55,16 +50,12 @@ def as_latex(comparison: Comparison) -> str:
 
 
 def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
-    """Print one table per group; where the terminal is too narrow for it, in pieces, so that no number is cut."""
+    """Print one table per group."""
     if comparison.notice:
         console.print(comparison.notice, style="yellow")
     for group in comparison.groups:
-        table = replace(make_table(group), columns=list_numbers(group))
-        padding = int(console.width >= SPACIOUS)
-        for number, piece in enumerate(split_columns(table, [MARKED_METHOD], console.width, gap=padding + 1)):
-            shown = piece if number == 0 else replace(piece, title="")
-            console.print(render_terminal(shown, padding=padding))
-        print_notes(_mark_notes(table.notes), console, lambda note: "yellow" if note.startswith(WARNING) else "dim")
+        table = replace(make_table(group), columns=[MARKED_METHOD, *list_numbers(group)])
+        print_table(replace(table, notes=_mark_notes(table.notes)), console)
 
 
 def make_table(group: Group) -> Table[Row]:

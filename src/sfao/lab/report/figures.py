@@ -42,7 +42,6 @@ from sfao.lab.report.style import (
     marker_of,
     panels,
     pick_evenly,
-    pick_with,
     shorten,
     text_color_on,
 )
@@ -57,12 +56,11 @@ MOST_METHODS, MOST_PANELS = 20, 12
 BIN = 0.05
 
 
-def best_rows(group: Group, most: int = 3) -> list[str]:
-    """Return the rows with the highest mean accuracy that are no bounds."""
-    ranked = sorted(
-        (row for row in group.rows if row.accuracy and not row.is_bound), key=lambda row: -_mean(row.accuracy)
-    )
-    return [row.method for row in ranked[:most]]
+def rows_to_show(group: RunGroup, most: int = MOST_METHODS) -> list[Row]:
+    """Return the rows with runs that are done, in their order; of too many, those with the highest accuracy."""
+    done = [row for row in group.group.rows if row.done]
+    kept = sorted(done, key=lambda row: -_mean(row.accuracy))[:most]
+    return [row for row in done if row in kept]
 
 
 def _mean(spread: Spread | None) -> float:
@@ -87,10 +85,9 @@ def _key(row: str, label: str = "", *, hollow: bool = False, line: Literal["-", 
 @rc_context(STYLE)
 def cost_accuracy(group: RunGroup) -> Drawing | None:
     """Draw accuracy against bytes held and time; None for one method, which has nothing to be compared with."""
-    rows = [row for row in group.group.rows if row.done]
-    if len(rows) < 2:
+    shown = rows_to_show(group)
+    if len(shown) < 2:
         return None
-    shown = pick_with([row for row in rows if row.method in best_rows(group.group)], rows, MOST_METHODS)
     several = len({row.method.split(" ")[0] for row in shown}) < len(shown)
     figure, axes = panels(2, columns=2, height=3.0 + 0.16 * -(-len(shown) // 4), sharey=True)
     costs: list[tuple[str, Callable[[LoadedRun], float], Callable[[float], str]]] = [
@@ -110,7 +107,7 @@ def cost_accuracy(group: RunGroup) -> Drawing | None:
         name=group.file_name("cost-accuracy"),
         title="Accuracy against cost",
         caption="Mean and standard deviation over seeds. The line, a Pareto front, joins the methods that no cheaper "
-        "one beats; hollow marks, which are not on it, store data." + and_more(len(rows) - len(shown), "method"),
+        "one beats; hollow marks, which are not on it, store data." + and_more(len(group.done) - len(shown), "method"),
         alt="; ".join(map(_describe_cost, shown)) + ".",
         figure=figure,
     )
@@ -164,15 +161,15 @@ def _scale_costs(ax: Axes, costs: Sequence[float], text: Callable[[float], str])
 @rc_context(STYLE)
 def accuracy_matrices(group: RunGroup) -> Drawing | None:
     """Draw the accuracy on every task after every task, one heat map per method."""
-    matrices = {row: np.mean([run.record.accuracy_matrix for run in runs], axis=0) for row, runs in group.done.items()}
-    if not matrices:
+    if not group.done:
         return None
-    tasks = len(next(iter(matrices.values())))
-    shown = pick_with(best_rows(group.group), list(matrices), max(2, min(MOST_PANELS, 2500 // tasks**2)))
+    tasks = _count_tasks(group)
+    shown = [row.method for row in rows_to_show(group, max(2, min(MOST_PANELS, 2500 // tasks**2)))]
+    matrices = {row: np.mean([run.record.accuracy_matrix for run in group.done[row]], axis=0) for row in shown}
     columns = min(len(shown), 4 if tasks <= 10 else 3)
     side = min(WIDTH / columns - 0.25, 2.6)
     figure, axes = panels(len(shown), columns=columns, height=side + 0.45)
-    scale = Normalize(np.floor(min(matrices[row].min() for row in shown) * 10) / 10, 1.0)
+    scale = Normalize(np.floor(min(matrix.min() for matrix in matrices.values()) * 10) / 10, 1.0)
     has_numbers = 72 * side / tasks >= 13  # points that `100` needs
     for row, ax in zip(shown, axes, strict=True):
         _draw_matrix(ax, matrices[row], scale, has_numbers)
@@ -186,12 +183,16 @@ def accuracy_matrices(group: RunGroup) -> Drawing | None:
         name=group.file_name("accuracy-matrices"),
         title="Accuracy on every task after every task",
         caption="Percent, mean over seeds. A task is learned on the outlined diagonal, and kept or forgotten below it."
-        + and_more(len(matrices) - len(shown), "method"),
+        + and_more(len(group.done) - len(shown), "method"),
         alt="Mean accuracy after the last task: "
         + "; ".join(f"{row} {matrices[row][-1].mean():.3f}" for row in shown)
         + ".",
         figure=figure,
     )
+
+
+def _count_tasks(group: RunGroup) -> int:
+    return len(next(iter(group.done.values()))[0].record.accuracy_matrix)
 
 
 def _draw_matrix(ax: Axes, matrix: Any, scale: Normalize, has_numbers: bool) -> None:
@@ -221,16 +222,14 @@ def forgetting_so_far(matrix: Sequence[Sequence[float]]) -> list[float]:
 @rc_context(STYLE)
 def forgetting_curves(group: RunGroup) -> Drawing | None:
     """Draw the average forgetting over the tasks seen so far, one line per method; None for a single task."""
-    curves = {
-        row: np.array([forgetting_so_far(run.record.accuracy_matrix) for run in runs])
-        for row, runs in group.done.items()
-        if len(runs[0].record.accuracy_matrix) > 1
-    }
-    if not curves:
+    if not group.done or _count_tasks(group) < 2:
         return None
-    shown = pick_with(best_rows(group.group), list(curves), MOST_METHODS)
+    shown = [row.method for row in rows_to_show(group)]
+    curves = {
+        row: np.array([forgetting_so_far(run.record.accuracy_matrix) for run in group.done[row]]) for row in shown
+    }
     figure, (ax,) = panels(1, columns=1, height=3.0 + 0.16 * -(-len(shown) // 5))
-    after = np.arange(1, next(iter(curves.values())).shape[1] + 1)
+    after = np.arange(1, _count_tasks(group) + 1)
     for row in shown:
         mean, color = curves[row].mean(axis=0), color_of(row)
         ax.plot(after, mean, color=color, marker=marker_of(row), markersize=4, linewidth=1.2)
@@ -246,7 +245,7 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
         title="Forgetting while tasks are learned",
         caption="Average forgetting over the tasks seen so far: the best accuracy ever measured on a task minus the "
         "present one. Mean over seeds; the bands are one standard deviation."
-        + and_more(len(curves) - len(shown), "method"),
+        + and_more(len(group.done) - len(shown), "method"),
         alt=f"Average forgetting after task {after[-1]}: "
         + "; ".join(f"{row} {curves[row][:, -1].mean():.3f}" for row in shown)
         + ".",

@@ -91,37 +91,31 @@ def _describe_failure(rows: Sequence[Row]) -> str:
 
 def _describe_single(row: Row, rows: Sequence[Row]) -> str:
     storing = ", which stores data," if row.stores_data else ""
-    reached = f"{_name(row)}{storing} reaches an accuracy of {format_mean(row.accuracy)} on {_count_seeds(row.done)}"
-    if len(rows) == 1:
-        return f"{reached}, with nothing to compare it with."
-    rivals = [other for other in rows if other.stores_data == row.stores_data and not other.is_bound]
-    return f"{reached}, the only one of {_describe_field(rivals)} that ended well." if rivals[1:] else f"{reached}."
+    alone = ", with nothing to compare it with" if len(rows) == 1 else ""
+    return (
+        f"{_name(row)}{storing} reaches an accuracy of {format_mean(row.accuracy)} on {_count_seeds(row.done)}{alone}."
+    )
 
 
 def _describe_lead(rivals: Sequence[Row], test: PairedTest) -> str:
     first, second = (_name(row) for row in rivals[:2])
     means = [f"{_mean(row.accuracy):.3f}" for row in rivals[:2]]
-    field = _describe_field(rivals)
-    p = (
-        ""
-        if test.p is None
-        else f"p < 0.0001, {_paired(test)}"
-        if test.p < 1e-4
-        else f"p = {test.p:.2g}, {_paired(test)}"
-    )
+    field, p = _describe_field(rivals), _format_p(test)
     # The means are over all seeds of each row, the test over common seeds: they may disagree on who is ahead.
     if test.p is not None and (test.p >= SIGNIFICANT or (test.difference or 0.0) <= 0):
         reached = " and ".join(dict.fromkeys(means))
         return f"{first} and {second}, the best of {field}, cannot be told apart: accuracy {reached} ({p})."
-    if test.p is not None:
-        verb, reason = "beats", p
-    elif test.n > 1:
-        verb, reason = "is ahead of", f"the same on each of {_count_seeds(test.n)}"
-    else:
-        verb, reason = "is ahead of", f"{_count_seeds(test.n, 'common ')}, too few to call it a win"
+    verb = "is ahead of" if test.p is None else "beats"
     ahead = _mean(rivals[0].accuracy) - _mean(rivals[1].accuracy)
-    lead = f"{first} {verb} {second} by {ahead:.3f} of accuracy, {' to '.join(means)} ({reason})"
-    return f"{lead}, and is the best of {field}."
+    return (
+        f"{first} {verb} {second} by {ahead:.3f} of accuracy, {' to '.join(means)} ({p}), and is the best of {field}."
+    )
+
+
+def _format_p(test: PairedTest) -> str:
+    if test.p is None:
+        return f"no p value: {test.reason}"
+    return f"p {'< 0.0001' if test.p < 1e-4 else f'= {test.p:.2g}'}, paired over {_count_seeds(test.n)}"
 
 
 def _describe_field(rivals: Sequence[Row]) -> str:
@@ -154,13 +148,8 @@ def _mean(spread: Spread | None) -> float:
     return spread.mean if spread else 0.0
 
 
-def _paired(test: PairedTest) -> str:
-    return f"paired over {_count_seeds(test.n)}"
-
-
-def _count_seeds(count: int, kind: str = "") -> str:
-    number = {0: "no", 1: "one"}.get(count, str(count))
-    return f"{number} {kind}seed{'s' * (count != 1)}"
+def _count_seeds(count: int) -> str:
+    return f"{'one' if count == 1 else count} seed{'s' * (count != 1)}"
 
 
 def _list(items: Sequence[str]) -> str:

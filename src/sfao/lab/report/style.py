@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -151,14 +151,6 @@ def pick_evenly(items: Sequence[Item], most: int) -> list[Item]:
     if len(items) <= most:
         return list(items)
     return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
-
-
-def pick_with(wanted: Collection[Item], items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most `most` items in their order: those that are wanted first, then others evenly spaced."""
-    kept = [item for item in items if item in wanted][:most]
-    others, room = [item for item in items if item not in kept], most - len(kept)
-    kept += pick_evenly(others, room) if room > 1 else others[:room]
-    return [item for item in items if item in kept]
 
 
 def and_more(left_out: int, noun: str) -> str:

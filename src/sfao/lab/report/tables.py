@@ -17,6 +17,10 @@ Row = TypeVar("Row")
 
 #: Letters between two columns of a terminal: the padding of a cell, and one of the box.
 GAP = 2
+#: Columns of a terminal that leave room between those of the table.
+SPACIOUS = 100
+#: Starts a note that the reader must not miss.
+WARNING = "warning"
 #: Letters that a column which may take several lines is given at most.
 WRAPPED = 24
 
@@ -31,8 +35,6 @@ class Column(Generic[Row]):
 
     title: str
     text: Callable[[Row], str]
-    #: The number behind the text, None for a row without one; columns of words have no function.
-    value: Callable[[Row], float | None] | None = None
     is_best: Callable[[Row], bool] = never
     align: Literal["left", "right"] = "left"
     #: True if the text may take several lines where a terminal is narrow.
@@ -85,12 +87,22 @@ def render_terminal(
     return shown
 
 
-def print_notes(
-    notes: Sequence[str], console: PlainConsole, style_of: Callable[[str], str] = lambda note: "dim"
-) -> None:
-    """Print the notes under a table, one per line."""
+def print_notes(notes: Sequence[str], console: PlainConsole) -> None:
+    """Print the notes under a table, one per line; warnings stand out."""
     for note in notes:
-        console.print(note, style=style_of(note))
+        console.print(note, style="yellow" if note.startswith(WARNING) else "dim")
+
+
+def print_table(table: Table[Row], console: PlainConsole, repeated: int = 1) -> None:
+    """Print the table and its notes.
+
+    A table that is too wide is printed in pieces, each after the `repeated` first columns, so that no number is cut.
+    """
+    padding = int(console.width >= SPACIOUS)
+    first, numbers = table.columns[:repeated], replace(table, columns=table.columns[repeated:])
+    for number, piece in enumerate(split_columns(numbers, first, console.width, gap=padding + 1)):
+        console.print(render_terminal(piece if number == 0 else replace(piece, title=""), padding=padding))
+    print_notes(table.notes, console)
 
 
 def split_columns(

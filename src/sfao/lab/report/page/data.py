@@ -46,7 +46,6 @@ def describe_group(group: RunGroup, finding: Finding) -> dict[str, Any]:
             "details": finding.details,
             "caveat": group.group.caveat,
             "baseline": group.group.baseline,
-            "facts": _describe_setup(group.runs),
             "warnings": uneven + [{"runs": list_runs(one), "text": one.text} for one in group.group.warnings],
             "rows": [
                 {
@@ -75,26 +74,6 @@ def describe_group(group: RunGroup, finding: Finding) -> dict[str, Any]:
 
 def _collect_settings(record: Record) -> dict[str, str]:
     return flatten_settings(record.config) | flatten_settings(record.versions, "versions.")
-
-
-def _describe_setup(runs: list[LoadedRun]) -> dict[str, str]:
-    """Return the data, the model, the device and the time of a group of runs."""
-    data, times = runs[0].record.data, sorted(filter(None, (run.record.finished for run in runs)))
-    size = f"{data['name']}: {data['train']:,} to train, {data['test']:,} to test" if data else "not recorded"
-    models = dict.fromkeys(_describe_model(run.record.config.get("model") or {}) for run in runs)
-    devices = dict.fromkeys(run.record.versions.get("device", "") for run in runs)
-    facts = {
-        "Data": size,
-        "Model": "; ".join(filter(None, models)),
-        "Device": ", ".join(filter(None, devices)),
-        "Ended": " to ".join(dict.fromkeys(map(_format_time, (times[0], times[-1])))) if times else "",
-    }
-    return {name: text for name, text in facts.items() if text}
-
-
-def _describe_model(sizes: Mapping[str, Any]) -> str:
-    """Return `name mlp, hidden 256`."""
-    return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
 def _format_time(stamp: str) -> str:

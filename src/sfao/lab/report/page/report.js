@@ -202,7 +202,7 @@
         group.warnings.map(({ runs: names, text }) => make("li", {}, make("b", {}, names), `: ${text}`)))]],
       ["figures", "Figures", [figures]],
       ["runs", "Runs", [runs.element, make("p", { class: "note" }, "BWT and FWT: backward and forward transfer. PSM as the paper prints it, and as its released code computes it."), make("div", { class: "details" }, details)]],
-      ["settings", "Settings", [facts(Object.entries(group.facts)), make("p", { class: "note" }, "Shared by all runs:"), codes(group.shared)]],
+      ["settings", "Settings", [make("p", { class: "note" }, "Shared by all runs:"), codes(group.shared)]],
     ].filter(Boolean);
     const update = () => {
       [results, runs].forEach((table) => table.update());
