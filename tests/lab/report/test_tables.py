@@ -14,7 +14,7 @@ from sfao.lab.report.tables import (
     Table,
     best_among,
     escape_latex,
-    print_notes,
+    print_table,
     render_grid,
     render_html,
     render_latex,
@@ -88,8 +88,8 @@ def test_brackets_are_text_on_a_terminal():
     shown = lines(race([Runner("[red]x[/red]", 1.0)], columns=[column], title="[i]race[/i]"))
     assert (shown[1], shown[3]) == ("[bold]", "[red]x[/red]")
     console = PlainConsole(file=StringIO(), width=80)
-    print_notes(["[1] plain"], console)
-    assert console.file.getvalue() == "[1] plain\n"
+    print_table(race(notes=["[1] plain"]), console)
+    assert console.file.getvalue().endswith("\n[1] plain\n")
 
 
 @pytest.mark.parametrize("width", [20, 30, 44])
@@ -106,7 +106,7 @@ def test_a_wide_name_wraps_where_its_column_may_and_the_numbers_stay_whole(width
 @pytest.mark.parametrize(("width", "count"), [(1, 6), (15, 6), (24, 3), (40, 2), (80, 1)])
 def test_columns_are_split_into_pieces_that_fit(width, count):
     numbers = [Column[Runner](f"n{number}", lambda runner: "12345.6", align="right") for number in range(6)]
-    pieces = list(split_columns(race(columns=numbers, title=""), [NAME], width))
+    pieces = list(split_columns(race(columns=[NAME, *numbers], title=""), 1, width))
     assert [column for piece in pieces for column in piece.columns[1:]] == numbers
     assert all(piece.columns[0] is NAME for piece in pieces)
     assert len(pieces) == count

@@ -7,7 +7,8 @@ from sfao.lab.console import PlainConsole
 from sfao.lab.paper.results import AVERAGE, FORGETTING, Cell, FilledTable, Row, share_of_data
 from sfao.lab.paper.series import QUICK_MODELS
 from sfao.lab.paper.tables import stated_seeds
-from sfao.lab.report.tables import Column, Table, print_notes, render_markdown, render_terminal, split_columns
+from sfao.lab.report.tables import Column, Table, render_markdown
+from sfao.lab.report.tables import print_table as print_columns
 from sfao.lab.run.record import Record
 
 #: What the numbers are, by the kind of the table.
@@ -50,10 +51,9 @@ def as_markdown(table: FilledTable, heading: str = "##", *, brief: bool = False)
 def print_table(table: FilledTable, console: PlainConsole) -> None:
     """Print the table in pieces that fit the terminal, so that no number is cut."""
     console.print(title_of(table), style="bold")
-    shown = Table("", [*_number_columns(table), SEEDS, DATA], _lines(table))
-    for piece in split_columns(shown, [NAME, KIND], console.width):
-        console.print(render_terminal(piece, row_style=lambda line: "bold" if line.kind != PAPER else ""))
-    print_notes(write_notes(table), console)
+    columns = [NAME, KIND, *_number_columns(table), SEEDS, DATA]
+    shown = Table("", columns, _lines(table), write_notes(table), is_apart=lambda line: line.kind == PAPER)
+    print_columns(shown, console, repeated=2)
 
 
 def title_of(table: FilledTable) -> str:

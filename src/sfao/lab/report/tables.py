@@ -8,15 +8,12 @@ from typing import Any, Generic, Literal, TypeVar
 from markupsafe import Markup, escape
 from rich import table as rich_table
 from rich.box import SIMPLE_HEAD
-from rich.console import OverflowMethod
 from rich.text import Text
 
 from sfao.lab.console import PlainConsole, escape_controls, join_lines
 
 Row = TypeVar("Row")
 
-#: Letters between two columns of a terminal: the padding of a cell, and one of the box.
-GAP = 2
 #: Columns of a terminal that leave room between those of the table.
 SPACIOUS = 100
 #: Starts a note that the reader must not miss.
@@ -67,58 +64,46 @@ def best_among(
 # -- Terminal --------------------------------------------------------------------------------------------------------
 
 
-def render_terminal(
-    table: Table[Row],
-    *,
-    padding: int = 1,
-    overflow: OverflowMethod = "ellipsis",
-    row_style: Callable[[Row], str] | None = None,
-) -> rich_table.Table:
-    """Return the table without its notes; rows that are apart are dim unless `row_style` says otherwise."""
-    style_of = row_style or (lambda row: "dim" if table.is_apart(row) else "")
-    shown = rich_table.Table(
-        title=table.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, padding, 0, 0), show_edge=False
-    )
-    for column in table.columns:
-        shown.add_column(column.title, justify=column.align, no_wrap=not column.wraps, overflow=overflow)
-    for row in table.rows:
-        texts = [(escape_controls(column.text(row)), "bold" if column.is_best(row) else "") for column in table.columns]
-        shown.add_row(*map(Text.assemble, texts), style=style_of(row))
-    return shown
-
-
-def print_notes(notes: Sequence[str], console: PlainConsole) -> None:
-    """Print the notes under a table, one per line; warnings stand out."""
-    for note in notes:
-        console.print(note, style="yellow" if note.startswith(WARNING) else "dim")
-
-
 def print_table(table: Table[Row], console: PlainConsole, repeated: int = 1) -> None:
-    """Print the table and its notes.
+    """Print the table and its notes; warnings stand out, rows that are apart are dim.
 
     A table that is too wide is printed in pieces, each after the `repeated` first columns, so that no number is cut.
     """
     padding = int(console.width >= SPACIOUS)
-    first, numbers = table.columns[:repeated], replace(table, columns=table.columns[repeated:])
-    for number, piece in enumerate(split_columns(numbers, first, console.width, gap=padding + 1)):
-        console.print(render_terminal(piece if number == 0 else replace(piece, title=""), padding=padding))
-    print_notes(table.notes, console)
+    for number, piece in enumerate(split_columns(table, repeated, console.width, gap=padding + 1)):
+        console.print(render_terminal(piece if number == 0 else replace(piece, title=""), padding))
+    for note in table.notes:
+        console.print(note, style="yellow" if note.startswith(WARNING) else "dim")
 
 
-def split_columns(
-    table: Table[Row], repeated: Sequence[Column[Row]], width: int, gap: int = GAP
-) -> Iterator[Table[Row]]:
-    """Yield tables of as many columns as fit side by side, each after the `repeated` ones, so that nothing is cut."""
-    start = sum(_width(column, table.rows) + gap for column in repeated)
-    piece, used = list[Column[Row]](), start
+def render_terminal(table: Table[Row], padding: int = 1) -> rich_table.Table:
+    """Return the table without its notes; rows that are apart are dim."""
+    shown = rich_table.Table(
+        title=table.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, padding, 0, 0), show_edge=False
+    )
     for column in table.columns:
+        shown.add_column(column.title, justify=column.align, no_wrap=not column.wraps)
+    for row in table.rows:
+        texts = [(escape_controls(column.text(row)), "bold" if column.is_best(row) else "") for column in table.columns]
+        shown.add_row(*map(Text.assemble, texts), style="dim" if table.is_apart(row) else "")
+    return shown
+
+
+def split_columns(table: Table[Row], repeated: int, width: int, gap: int = 2) -> Iterator[Table[Row]]:
+    """Yield tables of as many columns as fit side by side, each after the `repeated` first ones."""
+    first, start = (
+        table.columns[:repeated],
+        sum(_width(column, table.rows) + gap for column in table.columns[:repeated]),
+    )
+    piece, used = list[Column[Row]](), start
+    for column in table.columns[repeated:]:
         wide = _width(column, table.rows) + gap
         if piece and used + wide > width:
-            yield replace(table, columns=[*repeated, *piece])
+            yield replace(table, columns=[*first, *piece])
             piece, used = [], start
         piece.append(column)
         used += wide
-    yield replace(table, columns=[*repeated, *piece])
+    yield replace(table, columns=[*first, *piece])
 
 
 def _width(column: Column[Row], rows: Sequence[Row]) -> int:
