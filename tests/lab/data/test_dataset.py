@@ -196,19 +196,14 @@ def test_a_read_only_root_is_cached_for_the_user(tmp_path, user):
     assert len(list((user / "arrays").iterdir())) == 1
 
 
-def test_importing_it_stays_light():
-    code = (
-        "import sys, sfao.lab.data.dataset, sfao.lab.data.fetch;"
-        "sys.exit(bool({'pandas', 'sklearn', 'matplotlib', 'scipy', 'requests', 'pooch'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_import_sfao_needs_none_of_it():
-    code = "import sys, sfao; sys.exit(bool({'sfao.lab.data', 'platformdirs', 'PIL'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_descriptions_need_no_torch():
-    code = "import sys, sfao.lab.data.fetch; sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize(
+    ("imported", "absent"),
+    [
+        ("sfao", {"sfao.lab.data", "platformdirs", "PIL"}),
+        ("sfao.lab.data.fetch", {"torch", "pooch"}),
+        ("sfao.lab.data.dataset", {"pandas", "matplotlib", "scipy", "requests", "pooch"}),
+    ],
+)
+def test_importing_it_stays_light(imported, absent):
+    code = f"import sys, {imported}; sys.exit(bool({absent} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

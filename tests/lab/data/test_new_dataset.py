@@ -16,7 +16,7 @@ from sfao.lab.data.errors import DataError, MissingData
 from sfao.lab.data.fetch import get_dataset
 from sfao.lab.data.sets import DATASETS
 from sfao.lab.data.verify import list_datasets, verify_dataset
-from sfao.lab.streams.suite import BENCHMARKS, SPLIT, Benchmark, make_stream
+from sfao.lab.streams.suite import BENCHMARKS, SPLIT, Benchmark
 from tests.lab.data.publishers import assert_same, known, random_arrays, serving
 
 NAME = "letters"
@@ -95,18 +95,9 @@ def test_it_is_listed_got_verified_and_loaded(tmp_path):
 
 
 @pytest.mark.usefixtures("site")
-def test_damage_is_found(tmp_path):
-    (path,) = (result.path for result in get_dataset(NAME))
-    path.write_bytes(b"no letters")
-    assert [str(result.status) for result in verify_dataset(NAME)] == ["differs"]
-    assert list_entry()["train_here"] is None
-
-
-@pytest.mark.usefixtures("site")
 def test_its_stream_is_made_from_its_entry():
     get_dataset(NAME)
-    options = {"tasks": None, "scenario": "domain", "seed": 0, "order": None, "validation": 0.0}
-    stream = make_stream("split-letters", load_dataset(NAME), **options)
+    stream = BENCHMARKS["split-letters"].make_stream(load_dataset(NAME))
     assert [task.name for task in stream] == ["0/1", "2/3", "4/5"]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sfao.lab.models import MODELS, build_model, reinitialise
+from sfao.lab.models import MODELS, build_model, reinitialize
 from tests.lab.methods.short_runs import events, make, stream, weights
 
 FRESH = {"fresh": True}
@@ -53,7 +53,7 @@ def test_every_task_has_another_model_and_the_seed_decides_which():
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "wrn-28-10"])
-def test_reinitialised_weights_are_as_those_of_a_new_model(name):
+def test_reinitialized_weights_are_as_those_of_a_new_model(name):
     """Nothing of the old ones is left, the scale is that of the layers' own initialisation, no generator moves."""
     if name == "wrn-28-10":
         from sfao.lab.models.wide_resnet import wide_resnet
@@ -67,7 +67,7 @@ def test_reinitialised_weights_are_as_those_of_a_new_model(name):
     for parameter in model.parameters():
         parameter.data.fill_(7.0)
     random = torch.get_rng_state()
-    reinitialise(model, seed=1)
+    reinitialize(model, seed=1)
     assert torch.equal(torch.get_rng_state(), random)
     for key, value in model.state_dict().items():
         if "norm" in key:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.models import build_model, reinitialise
+from sfao.lab.models import build_model, reinitialize
 
 SHAPE = (3, 24, 24)
 BACKBONES = [("alexnet", {"hidden": 32}), ("resnet-18", {"width": 4}), ("vit", {"dim": 16, "depth": 2, "heads": 2})]
@@ -24,10 +24,10 @@ def test_fresh_weights_depend_on_the_seed_alone(name, sizes):
     model = build_model(name, SHAPE, 2, seed=0, **sizes)
     trained = {key: value + 1 for key, value in model.state_dict().items()}
     model.load_state_dict(trained)
-    reinitialise(model, seed=7)
+    reinitialize(model, seed=7)
     once = {key: value.clone() for key, value in model.state_dict().items()}
     assert not any(torch.equal(once[name], trained[name]) for name, _ in model.named_parameters())
-    reinitialise(model, seed=7)
+    reinitialize(model, seed=7)
     assert all(torch.equal(value, once[key]) for key, value in model.state_dict().items())
 
 

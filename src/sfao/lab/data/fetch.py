@@ -34,11 +34,11 @@ def get_dataset(
     description, root = get_description(name), resolve_root(data_root)
     layout = description.find_nearest_layout(root)
     results = verify_files(description, layout)
-    if all(result.status is Status.OK for result in results):
+    if description.embedded or all(result.status is Status.OK for result in results):
         return results
     folder = root / description.folder
     for result in results:
-        if result.status is not Status.MISSING and result.status is not Status.OK and folder == layout.folder:
+        if result.status in (Status.PARTIAL, Status.DIFFERS) and folder == layout.folder:
             raise DataError(
                 f"{result.path} is not the published file ({result.status}: {result.detail})\n"
                 "It is left alone: move it away, or give another data root"

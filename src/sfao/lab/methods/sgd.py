@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from sfao.lab.methods.method import Method, MethodOptions
-from sfao.lab.models import reinitialise
+from sfao.lab.models import reinitialize
 from sfao.lab.streams.seeding import make_generator
 from sfao.lab.streams.stream import Task
 
@@ -21,4 +21,4 @@ class SGD(Method):
 
     def begin_task(self, number: int, task: Task) -> None:
         if self.options.fresh and number > 0:
-            reinitialise(self.model, make_generator(self.training.seed, f"fresh model of task {number}").initial_seed())
+            reinitialize(self.model, make_generator(self.training.seed, f"fresh model of task {number}").initial_seed())

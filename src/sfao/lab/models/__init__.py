@@ -18,7 +18,7 @@ from sfao.lab.models.vit import vit
 from sfao.lab.models.wide_resnet import wide_resnet, wrn_28_10
 from sfao.lab.names import Registry, read_parameters
 
-__all__ = ["MODELS", "build_model", "check_sizes", "reinitialise", "size_options", "wide_resnet"]
+__all__ = ["MODELS", "build_model", "check_sizes", "reinitialize", "size_options", "wide_resnet"]
 
 #: Takes the input shape, the number of outputs and its own sizes, which are its options.
 Builder = Callable[..., nn.Module]
@@ -79,7 +79,7 @@ def build_model(name: str, input_shape: tuple[int, ...], outputs: int, seed: int
     return model
 
 
-def reinitialise(model: nn.Module, seed: int) -> None:
+def reinitialize(model: nn.Module, seed: int) -> None:
     """Initialize a model again by torch's layers, from the seed; the caller's generators don't move."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

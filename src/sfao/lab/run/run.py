@@ -32,7 +32,7 @@ from sfao.lab.run.run_log import RunLog
 from sfao.lab.run.snapshot import restore_snapshot, take_snapshot
 from sfao.lab.streams.seeding import make_generator, slice_dataset
 from sfao.lab.streams.stream import Task
-from sfao.lab.streams.suite import make_stream
+from sfao.lab.streams.suite import BENCHMARKS
 
 TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
@@ -53,8 +53,7 @@ class Run:
         self.checkpoint_seconds = checkpoint_seconds
         self.dataset = slice_dataset(dataset, config.fraction)
         self.device = usable_device(config.device, config.deterministic)
-        self.stream = make_stream(
-            config.benchmark,
+        self.stream = BENCHMARKS[config.benchmark].make_stream(
             self.dataset,
             tasks=config.tasks,
             scenario=config.scenario,

@@ -33,5 +33,9 @@ class Benchmark:
         """Return the data, from `data_root` if they are files of a publisher."""
         return load_dataset(self.dataset, data_root)
 
+    def make_stream(self, dataset: Dataset, *, tasks: int | None = None, **options: Any) -> Stream:
+        """Return the tasks of a data set that was loaded; `options` are those of `split`."""
+        return self.split.make(dataset, tasks=tasks or self.tasks, **options)
+
     def count_training_examples(self) -> int:
         return get_description(self.dataset).train

@@ -1,14 +1,10 @@
 """The benchmarks by name: a data set, the way it is split into tasks, and the settings of a run."""
 
-from collections.abc import Sequence
-
-from sfao.lab.data.dataset import Dataset
 from sfao.lab.names import Registry
 from sfao.lab.streams.benchmark import Benchmark, TaskSplit
 from sfao.lab.streams.own import adapt_benchmark
 from sfao.lab.streams.permuted import permute
 from sfao.lab.streams.split import split
-from sfao.lab.streams.stream import Stream
 
 SPLIT = TaskSplit("split", split)
 PERMUTED = TaskSplit("permuted", permute)
@@ -31,19 +27,3 @@ OURS = {
 }
 
 BENCHMARKS: Registry[Benchmark] = Registry("benchmark", "sfao.benchmarks", adapt_benchmark, OURS)
-
-
-def make_stream(
-    name: str,
-    dataset: Dataset,
-    *,
-    tasks: int | None,
-    scenario: str,
-    seed: int,
-    order: str | Sequence[int] | None,
-    validation: float,
-) -> Stream:
-    """Return the stream of a benchmark from a data set that has been loaded."""
-    benchmark = BENCHMARKS[name]
-    tasks = tasks or benchmark.tasks
-    return benchmark.split.make(dataset, tasks=tasks, scenario=scenario, seed=seed, order=order, validation=validation)
