@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from sfao.lab.data.cifar import CIFAR10_FORMAT as CIFAR10
 from sfao.lab.data.cifar import CIFAR100_FORMAT as CIFAR100
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.errors import DataError, MissingData
-from sfao.lab.data.sets import DATASETS
 from tests.lab.data.publishers import (
     digits,
     mnist_files,
@@ -79,13 +77,6 @@ def test_the_embedded_digits_are_complete_and_say_that_they_are_embedded(tmp_pat
     assert dataset.complete
     assert (dataset.train_images.shape, dataset.test_images.shape) == ((4000, 1, 28, 28), (1000, 1, 28, 28))
     assert (dataset.mean, dataset.std) == ((0.0,), (1.0,))
-
-
-def test_as_many_images_as_published_are_complete(data, monkeypatch):
-    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], train=20, test=10))
-    assert load_dataset("mnist", data).complete
-    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], train=20, test=11))
-    assert not load_dataset("mnist", data).complete
 
 
 def test_the_root_is_the_argument_then_the_variable_then_the_cache_folder(tmp_path, user, monkeypatch):

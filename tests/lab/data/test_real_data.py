@@ -10,7 +10,6 @@ from sfao.lab.data.cifar import CIFAR10_FORMAT, CIFAR100_FORMAT
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.errors import MissingData
 from sfao.lab.data.root import VARIABLE
-from sfao.lab.data.sets import DATASETS
 from sfao.lab.data.verify import Status, verify_dataset
 from tests.lab.data.publishers import assert_same
 
@@ -22,15 +21,6 @@ def load_or_skip(name):
         return load_dataset(name)
     except MissingData as error:
         pytest.skip(str(error))
-
-
-@pytest.mark.parametrize("name", [name for name, description in DATASETS.items() if not description.embedded])
-def test_a_real_dataset_has_every_class_and_matches_its_description(name):
-    dataset = load_or_skip(name)
-    assert (dataset.train_labels.bincount(minlength=dataset.classes) > 0).all()
-    assert (dataset.test_labels.bincount(minlength=dataset.classes) > 0).all()
-    whole = (DATASETS[name].train, DATASETS[name].test)
-    assert dataset.complete == ((len(dataset.train_labels), len(dataset.test_labels)) == whole)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
