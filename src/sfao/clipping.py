@@ -22,12 +22,9 @@ def unit_norms(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([torch.linalg.vector_norm(own, dim=1, dtype=working_dtype(own)) for own in rows])
 
 
-def clip_units_(gradients: Sequence[Tensor], weights: Sequence[Tensor], clip: float) -> Tensor:
-    """Scale every row of the gradients to at most `clip` times the norm of its weights; return which rows were longer.
-
-    Zeros stay zeros.
-    """
-    norms, limits = unit_norms(gradients), clip * unit_norms(weights).clamp_min(SHORTEST)
+def clip_units_(gradients: Sequence[Tensor], limits: Tensor) -> Tensor:
+    """Scale every row of the gradients to at most its limit; return which rows were longer. Zeros stay zeros."""
+    norms = unit_norms(gradients)
     is_long = norms > limits
     scales = torch.where(is_long, limits / norms, 1.0)
     for gradient, scale in zip(gradients, scales.split([len(gradient) for gradient in gradients]), strict=True):
@@ -38,7 +35,8 @@ def clip_units_(gradients: Sequence[Tensor], weights: Sequence[Tensor], clip: fl
 class UnitClip:
     """Clips each unit's gradient to at most `clip` times the norm of its weights, and counts how often it acts.
 
-    A unit is a row of a weight; of a sharded one, the rows of this rank.
+    A unit is a row of a weight; of a sharded one, the rows of this rank. The norms of the weights are read after every
+    :meth:`refresh`.
     """
 
     def __init__(self, clip: float) -> None:
@@ -56,6 +54,11 @@ class UnitClip:
             if key not in self._sets:
                 self._sets[key] = _WeightSet(own, weights, self.clip)
             self._sets[key].apply([to_local(p.grad) for p in own])  # type: ignore[arg-type]
+
+    def refresh(self) -> None:
+        """Read the norms of the weights again at the next step."""
+        for own in self._sets.values():
+            own.is_fresh = False
 
     @property
     def counts(self) -> dict[Tensor, int]:
@@ -77,11 +80,16 @@ class _WeightSet:
 
     def __init__(self, parameters: list[Tensor], weights: list[Tensor], clip: float) -> None:
         self.parameters, self.weights, self._clip = parameters, weights, clip
-        self.counts = torch.zeros(sum(map(len, weights)), dtype=torch.int64, device=weights[0].device)
+        self._limits = torch.zeros_like(unit_norms(weights))
+        self.is_fresh = False
+        self.counts = torch.zeros_like(self._limits, dtype=torch.int64)
         self._buffers: list[Tensor] = []
         self._graph: Any = None
 
     def apply(self, gradients: list[Tensor]) -> None:
+        if not self.is_fresh:
+            self._limits.copy_(self._clip * unit_norms(self.weights).clamp_min(SHORTEST))
+            self.is_fresh = True
         if self.counts.device.type != "cuda":
             self._clip_(gradients)
             return
@@ -93,4 +101,4 @@ class _WeightSet:
         torch._foreach_copy_(gradients, self._buffers)
 
     def _clip_(self, gradients: list[Tensor]) -> None:
-        self.counts += clip_units_(gradients, self.weights, self._clip)
+        self.counts += clip_units_(gradients, self._limits)

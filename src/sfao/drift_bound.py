@@ -250,6 +250,8 @@ class DriftBound:
         self._steps, self._is_dirty = 0, False
         with self._computing():
             self._projection.apply(is_fast=is_fast)
+        if self._clip is not None:
+            self._clip.refresh()
         if self._projection.waits:
             self._check_finite(self._projection.largest)
 
@@ -314,6 +316,8 @@ class DriftBound:
         if all(layer.module in self._loaded for layer in self._layers.values()):
             self._is_dirty = False
         self._projection.largest.zero_()
+        if self._clip is not None:
+            self._clip.refresh()
 
     def _check_loaded(self) -> None:
         """Raise a RuntimeError if loaded weights are not those of the memory."""
