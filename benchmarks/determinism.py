@@ -55,7 +55,7 @@ def do_runs(wanted: dict[str, Any]) -> None:
     import torch
 
     from sfao.lab.run.config import configure
-    from sfao.lab.run.execute import execute
+    from sfao.lab.run.loop import execute
 
     torch.set_num_threads(wanted["threads"])
     found: dict[str, Any] = {}

@@ -29,10 +29,9 @@ import torch
 from sfao.lab.live.live_run import LiveRun
 from sfao.lab.live.server import serve_run
 from sfao.lab.run.config import RunConfig, configure
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import Run, execute
 from sfao.lab.run.record import versions
-from sfao.lab.run.run import Run
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 
 MODELS: dict[str, int | list[int]] = {"2 layers": 256, "31 layers": [32] * 30}
 LINES = 5000

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from sfao.lab.data.dataset import Dataset, load_dataset
 from sfao.lab.models import build_model
 from sfao.lab.run.config import configure
-from sfao.lab.run.run import Run
+from sfao.lab.run.loop import Run
 
 EXAMPLES = 12000
 

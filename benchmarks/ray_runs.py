@@ -30,11 +30,10 @@ os.environ.update(
 )
 from ray.cluster_utils import Cluster
 
-from sfao.lab.launchers.ray_launcher import RayLauncher
-from sfao.lab.run.compare import Runner
-from sfao.lab.run.in_process import run_here
-from sfao.lab.run.plan import plan
+from sfao.lab.run.compare import run_here
+from sfao.lab.run.jobs import Runner, plan
 from sfao.lab.run.pool import run_all
+from sfao.lab.run.ray import RayRunner
 from sfao.lab.run.record import Record, versions
 
 NODES = 2
@@ -49,7 +48,7 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
     digests, rows = [], []
-    launchers: dict[str, Runner] = {"ray": RayLauncher(cluster.address), "local": run_all}
+    launchers: dict[str, Runner] = {"ray": RayRunner(cluster.address), "local": run_all}
     for name, run in launchers.items():
         with single_runs(asked.epochs) as singles:
             seconds, records = time_runs(asked.runs, asked.epochs, run, None if name == "ray" else NODES)

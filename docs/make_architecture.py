@@ -29,7 +29,7 @@ class Room:
 ROOMS = {
     "lab.cli": Room(
         "one file per command",
-        ("lab.paper", "lab.bench", "lab.tune", "lab.launchers", "lab.live"),
+        ("lab.paper", "lab.bench", "lab.tune", "lab.live"),
         (1.5, 0),
     ),
     "lab.paper": Room("the paper's tables, run anew", ("lab.report",), (1, 1)),
@@ -37,7 +37,6 @@ ROOMS = {
     "lab.tune": Room("settings, chosen on validation", ("lab.report",), (0, 1)),
     "lab": Room("comparisons from Python", ("lab.report",), (3, 1)),
     "lab.live": Room("a run, shown while it goes on", ("lab.report",), (4, 1)),
-    "lab.launchers": Room("runs on a Ray cluster", ("lab.run",), (3.5, 2)),
     "lab.report": Room("from records to pages", ("lab.run",), (1.5, 2)),
     "lab.run": Room("runs: configure, train, record", ("lab.methods", "lab.metrics", "lab.loggers"), (1, 3)),
     "lab.methods": Room("one file per method", ("core", "lab.streams", "lab.models"), (1, 4)),

@@ -11,7 +11,7 @@ from multiprocessing.reduction import DupFd
 PRELOADED = [
     "sfao.lab.cli.app",
     "sfao.lab.run.compare",
-    "sfao.lab.run.worker",
+    "sfao.lab.run.pool",
     "sfao.lab.console",
     "sfao.lab.report.comparison_table",
     "sfao.lab.report.page",
@@ -61,7 +61,7 @@ def _be_a_worker(pipe: Connection, threads: int, environment: Mapping[str, str],
     os.dup2(errors, ERRORS)
     os.close(errors)
     set_environment(environment)
-    from sfao.lab.run.worker import work
+    from sfao.lab.run.pool import work
 
     work(pipe, threads)
 

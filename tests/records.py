@@ -1,12 +1,11 @@
-"""Records that tests change: sealed again, so that rules of values are seen, or as older versions left them."""
+"""Records that tests change: sealed again, so that the rules of values are seen."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sfao.lab.run.files import seal
 from sfao.lab.run.record import RECORD
-from sfao.lab.run.seal import seal
 
 
 def read_values(folder: Path) -> dict[str, Any]:
@@ -18,8 +17,3 @@ def read_values(folder: Path) -> dict[str, Any]:
 def change_record(folder: Path, **changes: Any) -> None:
     """Give the record in a folder other values, under a digest of their own."""
     (folder / RECORD).write_text(json.dumps(seal({**read_values(folder), **changes})))
-
-
-def make_old(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values as a version left them that knew no digests."""
-    return {name: value for name, value in values.items() if name != "steps_sha256"}

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from sfao.lab.live import server
 from sfao.lab.live.server import serve_run
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 from tests.browser.test_report_page import background, violations, watched
 from tests.lab.live.held_run import PATIENCE, held_run
 from tests.lab.report.real_runs import HOSTILE

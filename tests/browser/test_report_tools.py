@@ -10,11 +10,11 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import expect
 
+from sfao.lab.metrics import paired_test, spread
 from sfao.lab.report.comparison import compare_records
 from sfao.lab.report.comparison_table import format_interval, format_mean, format_p_value, make_table
 from sfao.lab.report.runs import load_runs
 from sfao.lab.report.write import PAGE
-from sfao.lab.run.statistics import paired_test, spread
 from tests.browser.conftest import PHONE
 from tests.lab.report.real_runs import report, share, varied
 from tests.records import change_record

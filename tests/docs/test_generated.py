@@ -8,7 +8,7 @@ from sfao.lab.cli.demo import BENCHMARK, SEEDS, SETTINGS, list_methods
 from sfao.lab.paper.archive import read_lines
 from sfao.lab.paper.series import table_series
 from sfao.lab.run.config import complete_settings
-from sfao.lab.run.plan import plan
+from sfao.lab.run.jobs import plan
 from tests.command import load_program, run_program
 from tests.docs.recorded_numbers import ROOT
 from tests.lab.paper.made_records import record

@@ -16,8 +16,9 @@ from typer.main import get_command
 
 from sfao.lab.cli import main
 from sfao.lab.cli.app import app
+from sfao.lab.run.jobs import Failure, Job
+from sfao.lab.run.pool import Assignment, do_run
 from sfao.lab.run.record import Record
-from sfao.lab.run.worker import Assignment, Failure, Job, do_run
 
 #: The exit codes that the command documents; no attack here interrupts.
 DOCUMENTED = (0, 1, 2)

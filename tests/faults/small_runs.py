@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sfao.lab.methods import METHODS
-from sfao.lab.run import run as run_module
+from sfao.lab.run import loop
 from sfao.lab.run.config import RunConfig, configure
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from sfao.lab.run.record import Record
 from tests.lab.methods.scenarios import set_scenario
 
@@ -32,8 +32,8 @@ def make_config(name: str = "sgd", seed: int = 0, **settings: Any) -> RunConfig:
 
 def save_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let checkpoints depend on steps alone: no run then saves more or less often on a busy machine."""
-    monkeypatch.setattr(run_module, "CHECKPOINT_SHARE", float("inf"))
-    monkeypatch.setattr(run_module, "TELEMETRY_EVERY", 1)
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr(loop, "TELEMETRY_EVERY", 1)
 
 
 def do_run(config: RunConfig, folder: Path, **how: Any) -> Record:

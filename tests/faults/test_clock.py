@@ -12,7 +12,7 @@ import sfao
 from sfao.lab.run import record as record_module
 from sfao.lab.run.checkpoint import load_checkpoint
 from sfao.lab.run.errors import Interrupted
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from tests.faults.small_runs import make_config
 from tests.faults.tally import in_soak
 

@@ -36,7 +36,7 @@ def test_between_any_two_system_calls_of_saving_one_of_two_states_is_there(tmp_p
     tried = attack("checkpoint", "killed before each system call of saving it")
 
     def save(folder, number):
-        save_checkpoint(folder, {"number": number, "weights": torch.full((50,), float(number))}, {"seed": 0})
+        save_checkpoint(folder, {"number": number, "weights": torch.full((50,), float(number))}, {"seed": 0}, {})
 
     for number in (1, 2):
         save(tmp_path, number)
@@ -71,7 +71,7 @@ def test_between_any_two_system_calls_of_ending_the_run_is_finished_or_goes_on(t
 
     for last in range(1, len(count_calls(end)) + 1):
         (folder / "record.json").unlink(missing_ok=True)
-        save_checkpoint(folder, {"data": record.data}, config.model_dump())
+        save_checkpoint(folder, {}, config.model_dump(), record.data)
 
         def trial(last=last):
             assert in_child(lambda: _killed_while(end, last)) == KILLED
@@ -79,7 +79,7 @@ def test_between_any_two_system_calls_of_ending_the_run_is_finished_or_goes_on(t
                 assert do_run(config, folder) == record
                 assert not (folder / LATEST).exists(), "the checkpoint of a finished run is still there"
             else:
-                assert load_checkpoint(folder).state["data"] == record.data
+                assert load_checkpoint(folder).label.data == record.data
 
         tried.try_it(f"call {last}", trial)
 

@@ -12,7 +12,7 @@ from sfao.lab.report.runs import ReportError, load_runs
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from sfao.lab.run.record import load_record
 from tests.faults.small_runs import TINY, check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak

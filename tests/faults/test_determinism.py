@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sfao.lab.run.compare import run_here
 from sfao.lab.run.config import RunConfig, configure
 from sfao.lab.run.errors import Interrupted
-from sfao.lab.run.execute import execute
-from sfao.lab.run.in_process import run_here
+from sfao.lab.run.jobs import Job
+from sfao.lab.run.loop import execute
 from sfao.lab.run.pool import THREAD_VARIABLES, run_all
 from sfao.lab.run.record import Record
-from sfao.lab.run.worker import Job
 from tests.faults.tally import Attack, in_soak
 
 Begin = Callable[[str, str], Attack]

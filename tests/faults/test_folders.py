@@ -12,8 +12,8 @@ import torch
 from sfao.lab.run import files
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS
 from sfao.lab.run.errors import FolderError, FolderLost, Interrupted
+from sfao.lab.run.files import LOCK
 from sfao.lab.run.folder import FILES, check_folder
-from sfao.lab.run.lock import LOCK
 from sfao.lab.run.record import load_record
 from tests.faults.small_runs import check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak

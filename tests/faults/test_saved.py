@@ -15,9 +15,9 @@ from sfao.lab.run import pool
 from sfao.lab.run import run as run_module
 from sfao.lab.run.checkpoint import load_checkpoint
 from sfao.lab.run.errors import Interrupted
+from sfao.lab.run.jobs import Job
 from sfao.lab.run.pool import run_all
 from sfao.lab.run.progress import Update
-from sfao.lab.run.worker import Job
 from tests.faults.small_runs import check_same, do_run, make_config, save_after_every_step
 
 

@@ -55,9 +55,9 @@ def test_without_ray_the_extra_is_named(command, tmp_path, monkeypatch):
     ],
 )
 def test_amounts_that_no_node_can_have_are_refused(options, rule):
-    from sfao.lab.launchers.ray_launcher import RayLauncher
     from sfao.lab.run.errors import ConfigError
+    from sfao.lab.run.ray import RayRunner
 
     with pytest.raises(ConfigError) as refused:
-        RayLauncher(**options)
+        RayRunner(**options)
     assert str(refused.value) == rule

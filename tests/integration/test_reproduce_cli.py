@@ -236,7 +236,7 @@ def test_a_quick_look_at_table_1_on_real_digits(tmp_path):
 def test_how_many_runs_share_a_machine_unless_it_is_said(device, model, workers):
     from sfao.lab.cli.reproduce import _count_workers
     from sfao.lab.run.config import configure
-    from sfao.lab.run.worker import Job
+    from sfao.lab.run.jobs import Job
 
     config = configure("split-mnist", "sgd", settings={"device": device, "model.name": model})
     assert _count_workers(Job(config, Path("x"))) == workers
@@ -245,7 +245,7 @@ def test_how_many_runs_share_a_machine_unless_it_is_said(device, model, workers)
 def test_all_places_share_one_pool_but_for_models_that_have_a_gpu_for_themselves():
     from sfao.lab.cli.reproduce import _assign_workers
     from sfao.lab.run.config import configure
-    from sfao.lab.run.worker import Job
+    from sfao.lab.run.jobs import Job
 
     def jobs(device):
         chosen = {"digits": "mlp", "photographs": "wrn-28-10", "letters": "mlp"}

@@ -123,7 +123,7 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
 
 
 def test_telemetry_that_cannot_be_written_is_named(tmp_path):
-    from sfao.lab.run.telemetry import Telemetry
+    from sfao.lab.run.run_log import Telemetry
 
     telemetry = Telemetry(tmp_path)
     telemetry.cut(0)

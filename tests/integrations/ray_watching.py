@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfao.lab.run.checkpoint import load_checkpoint
-from sfao.lab.run.pool import Lost
+from sfao.lab.run.jobs import Lost
 from sfao.lab.run.progress import Update
 
 RAY = Path(sys.executable).with_name("ray")

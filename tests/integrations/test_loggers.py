@@ -15,7 +15,7 @@ import pytest
 from sfao.lab.loggers import LOGGERS
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import Interrupted
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from tests.integrations.wandb_files import has_ended, read_history
 from tests.lab.run.test_run_log import read as read_csv
 

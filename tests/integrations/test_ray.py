@@ -21,18 +21,17 @@ os.environ.update(
     RAY_AUTH_TOKEN=secrets.token_hex(32),
 )
 from ray.cluster_utils import Cluster
-
-from sfao.lab.cli.app import app
 from sfao.lab.launchers import ray_fleet
 from sfao.lab.launchers.ray_launcher import RayLauncher
+
+from sfao.lab.cli.app import app
 from sfao.lab.names import name_folder
 from sfao.lab.run.compare import compare
 from sfao.lab.run.errors import ConfigError
-from sfao.lab.run.plan import plan
-from sfao.lab.run.pool import Lost, run_all
+from sfao.lab.run.jobs import Begun, Failure, Lost, plan
+from sfao.lab.run.pool import run_all
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import Record
-from sfao.lab.run.worker import Begun, Failure
 from tests.integrations.ray_watching import Events, find_holder, hidden_node, read_steps, wait_for
 
 COMMAND = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]

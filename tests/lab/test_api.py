@@ -14,7 +14,7 @@ from sfao.lab.methods import METHODS, Method, Training
 from sfao.lab.models import MODELS
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import FolderError, Interrupted
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from sfao.lab.streams.suite import BENCHMARKS
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import yaml
 from sfao.lab.methods import METHODS
 from sfao.lab.methods.search_range import Choice, Range
 from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from sfao.lab.run.record import load_record
 from sfao.lab.streams.suite import BENCHMARKS
 from sfao.lab.tune import BEST, JOURNAL, find_best, make_search, parse_search, tune, write_results, write_set_line

@@ -20,9 +20,9 @@ from sfao.lab.names import Registry
 from sfao.lab.report.comparison import Comparison, compare_records
 from sfao.lab.report.comparison_table import as_markdown, print_comparison
 from sfao.lab.run.compare import compare as run_and_collect
+from sfao.lab.run.compare import run_here
 from sfao.lab.run.errors import ConfigError
-from sfao.lab.run.in_process import run_here
-from sfao.lab.run.plan import plan
+from sfao.lab.run.jobs import plan
 from sfao.lab.run.pool import run_all
 from sfao.lab.run.presets import RECOMMENDED
 from sfao.lab.run.record import Record

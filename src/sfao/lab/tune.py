@@ -20,22 +20,19 @@ from optuna.trial import FrozenTrial, TrialState
 from sfao.lab.console import quote
 from sfao.lab.methods import METHODS
 from sfao.lab.methods.search_range import Choice, Range, SearchSpace
-from sfao.lab.metrics import accuracy_when_learnt
+from sfao.lab.metrics import Spread, accuracy_when_learnt, spread
 from sfao.lab.report.comparison import compare_records, flatten_settings
 from sfao.lab.report.comparison_table import format_mean
 from sfao.lab.report.tables import Column, Table, render_markdown
 from sfao.lab.run.compare import leave_failure
 from sfao.lab.run.config import RunConfig, configure
 from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
-from sfao.lab.run.execute import set_up
-from sfao.lab.run.files import write_json, write_text
-from sfao.lab.run.lock import check_free, lock_folder
-from sfao.lab.run.pool import Event, Watch, run_all
+from sfao.lab.run.files import check_free, lock_folder, write_json, write_text
+from sfao.lab.run.jobs import Event, Failure, Job, Runner, Watch
+from sfao.lab.run.loop import set_up
+from sfao.lab.run.pool import run_all
 from sfao.lab.run.presets import RECOMMENDED
 from sfao.lab.run.record import RECORD, Record, describe_dataset, load_record
-from sfao.lab.run.runner import RefilledRunner
-from sfao.lab.run.statistics import Spread, spread
-from sfao.lab.run.worker import Failure, Job
 from sfao.lab.safe_io import open_file, parse_yaml
 from sfao.lab.streams.seeding import make_generator, slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
@@ -252,7 +249,7 @@ def tune(
     data_root: Path | None = None,
     workers: int | None = None,
     threads: int = 1,
-    run: RefilledRunner = run_all,
+    run: Runner = run_all,
     watch: Watch = lambda job, event: None,
     ended: Callable[[Trial], None] = lambda trial: None,
     stopping: Callable[[], bool] = lambda: False,

@@ -6,8 +6,7 @@ from pathlib import Path
 from sfao.lab.cli.live import Line, Screen, live_lines
 from sfao.lab.console import PlainConsole
 from sfao.lab.run.config import configure
-from sfao.lab.run.pool import Lost
-from sfao.lab.run.worker import Begun, Failure, Job
+from sfao.lab.run.jobs import Begun, Failure, Job, Lost
 
 
 def shown(lines, height, footer=""):

@@ -9,7 +9,7 @@ from threading import Condition, Thread
 from sfao.lab.live.server import serve_run
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import Interrupted
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from sfao.lab.run.record import Record
 
 #: Two tasks of 64 steps: telemetry comes at the steps 20, 40, ..., 120.

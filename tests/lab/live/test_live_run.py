@@ -9,7 +9,7 @@ import pytest
 from sfao.lab.live.live_run import REFRESH, Ending, LiveRun, describe_error, describe_record
 from sfao.lab.run.errors import Interrupted
 from sfao.lab.run.record import Record
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 
 
 class Clock:

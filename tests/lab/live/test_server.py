@@ -12,7 +12,7 @@ from sfao.lab.live import server as server_module
 from sfao.lab.live.live_run import describe_error
 from sfao.lab.live.server import find_refusal, serve_run
 from sfao.lab.run.errors import ConfigError
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 from tests.lab.live.client import Events, ask, port_of
 from tests.lab.live.held_run import PATIENCE
 

@@ -7,7 +7,7 @@ import torch
 
 from sfao.lab.live.server import serve_run
 from sfao.lab.run.errors import Interrupted
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 from tests.lab.live.client import Events
 from tests.lab.live.held_run import held_run, run_unwatched
 

@@ -9,8 +9,8 @@ from sfao.lab.loggers import LOGGERS, MissingLibrary
 from sfao.lab.run.compare import compare
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError
-from sfao.lab.run.execute import execute
-from sfao.lab.run.plan import plan
+from sfao.lab.run.jobs import plan
+from sfao.lab.run.loop import execute
 
 OTHERS = sorted(LOGGERS.keys() - {"csv"})
 

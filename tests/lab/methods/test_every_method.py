@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from sfao.lab.methods import METHODS
 from sfao.lab.methods.optimizers import OPTIMIZERS
 from sfao.lab.run.config import configure
-from sfao.lab.run.device import place_model
 from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.setup import place_model
 from tests.lab.methods.scenarios import set_scenario
 from tests.lab.methods.short_runs import EVENTS, events, learn, make, play, resume, stream, weights
 

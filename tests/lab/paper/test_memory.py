@@ -8,7 +8,7 @@ import pytest
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.root import VARIABLE
 from sfao.lab.paper.series import table_series
-from sfao.lab.run.run import Run
+from sfao.lab.run.loop import Run
 from sfao.lab.streams.seeding import make_generator
 
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"${VARIABLE} names no data")

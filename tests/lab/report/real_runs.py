@@ -13,7 +13,7 @@ from sfao.lab.metrics import summary
 from sfao.lab.report.runs import find_unfinished_runs, group_runs, load_runs, write_notices
 from sfao.lab.report.write import PAGE, make_page
 from sfao.lab.run.config import configure
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from tests.records import change_record, read_values
 
 SMALL = {"epochs": 1, "tasks": 2, "batch_size": 64, "model.hidden": 16}

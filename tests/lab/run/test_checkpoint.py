@@ -1,5 +1,3 @@
-from hashlib import sha256
-
 import pytest
 import torch
 
@@ -7,7 +5,6 @@ from sfao.lab.run.checkpoint import (
     LATEST,
     PREVIOUS,
     load_checkpoint,
-    pack_state,
     read_label,
     remove_checkpoints,
     save_checkpoint,
@@ -17,7 +14,7 @@ from sfao.lab.run.checkpoint import (
 def test_what_a_state_is_of_is_told_without_loading_it(tmp_path):
     assert read_label(tmp_path) is None
     for number in (1, 2):
-        save_checkpoint(tmp_path, {"data": {"train": number}}, {"seed": number})
+        save_checkpoint(tmp_path, {}, {"seed": number}, {"train": number})
     assert read_label(tmp_path) == (LATEST, {"seed": 2}, {"train": 2})
     damage(tmp_path / LATEST, "truncated")
     assert read_label(tmp_path) == (PREVIOUS, {"seed": 1}, {"train": 1})
@@ -26,7 +23,7 @@ def test_what_a_state_is_of_is_told_without_loading_it(tmp_path):
 
 
 def save(folder, number):
-    save_checkpoint(folder, {"number": number, "weights": torch.full((1000,), float(number))}, {"seed": 0})
+    save_checkpoint(folder, {"number": number, "weights": torch.full((1000,), float(number))}, {"seed": 0}, {})
 
 
 def test_the_latest_is_loaded(tmp_path):
@@ -60,7 +57,7 @@ def test_a_damaged_one_falls_back_to_the_one_before_and_says_so(tmp_path, how):
     assert loaded.state["number"] == 1
     assert (loaded.state["weights"] == 1).all()
     assert "checkpoint.pt is damaged" in loaded.notice
-    assert "went on from checkpoint.previous.pt" in loaded.notice
+    assert "continued from checkpoint.previous.pt" in loaded.notice
 
 
 def test_with_both_damaged_it_starts_over_and_says_so(tmp_path):
@@ -76,27 +73,9 @@ def test_with_both_damaged_it_starts_over_and_says_so(tmp_path):
 def test_a_failed_save_leaves_the_one_before(tmp_path):
     save(tmp_path, 1)
     with pytest.raises(Exception, match="pickle"):
-        save_checkpoint(tmp_path, {"number": lambda: 2})
+        save_checkpoint(tmp_path, {"number": lambda: 2}, {}, {})
     assert load_checkpoint(tmp_path).state["number"] == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == [LATEST]
-
-
-def save_as_before(folder, name, number):
-    """Save as versions did that knew no settings: a zip, with the packed state beside its digest."""
-    packed = pack_state({"number": number, "data": {"train": number}})
-    state = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
-    torch.save({"sha256": sha256(packed).hexdigest(), "data": {"train": number}, "state": state}, folder / name)
-
-
-def test_one_of_an_older_version_is_read_and_told(tmp_path):
-    save_as_before(tmp_path, PREVIOUS, 1)
-    save_as_before(tmp_path, LATEST, 2)
-    loaded = load_checkpoint(tmp_path)
-    assert loaded.state["number"] == 2
-    assert loaded.notice.startswith("checkpoint.pt is of an older version, and does not tell its run; went on from")
-    assert loaded.label == read_label(tmp_path) == (LATEST, None, {"train": 2})
-    damage(tmp_path / LATEST, "flipped")
-    assert load_checkpoint(tmp_path).state["number"] == 1
 
 
 def test_removed(tmp_path):

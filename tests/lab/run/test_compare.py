@@ -11,12 +11,10 @@ from filelock import FileLock
 from sfao.lab.data.errors import MissingData
 from sfao.lab.run.compare import compare
 from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
-from sfao.lab.run.execute import execute
-from sfao.lab.run.plan import parse_methods, parse_seeds, plan
-from sfao.lab.run.pool import Skipped
+from sfao.lab.run.jobs import Skipped, parse_methods, parse_seeds, plan
+from sfao.lab.run.loop import Run, execute
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import load_record
-from sfao.lab.run.run import Run
 from tests.records import change_record
 
 BENCHMARK = "split-mnist-5k"

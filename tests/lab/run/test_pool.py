@@ -10,11 +10,11 @@ import pytest
 from sfao.lab.run import pool
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import Interrupted
-from sfao.lab.run.execute import execute
-from sfao.lab.run.pool import cores, run_all
+from sfao.lab.run.jobs import Begun, Failure, Job
+from sfao.lab.run.loop import execute
+from sfao.lab.run.pool import Assignment, cores, do_run, run_all, summarise_error, throttle
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import Record
-from sfao.lab.run.worker import Assignment, Begun, Failure, Job, _Throttled, do_run, summarise_error
 
 START_WORKER = pool.start_worker
 
@@ -150,7 +150,7 @@ def test_cores_are_those_this_process_may_use():
 
 def test_updates_are_thinned_out():
     sent = []
-    report = _Throttled(sent.append)
+    report = throttle(sent.append)
     for number in range(1000):
         report(number)
     assert sent[0] == 0

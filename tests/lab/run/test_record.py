@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sfao.lab.run.config import configure
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import execute
 from sfao.lab.run.record import RECORD, is_same_data, load_record, read_record
-from tests.records import change_record, make_old, read_values
+from tests.records import change_record
 
 
 @pytest.fixture(scope="module")
@@ -31,24 +31,13 @@ def test_a_record_tells_when_the_run_ended(folder):
     assert timedelta(0) <= datetime.now(UTC) - finished < timedelta(minutes=5)
 
 
-def test_a_record_from_before_there_was_a_date_is_read(folder, tmp_path):
-    known = make_old(read_values(folder))
-    del known["finished"]
-    (tmp_path / RECORD).write_text(json.dumps(known))
-    assert load_record(tmp_path).finished == ""
-
-
-def test_a_record_with_a_field_of_stacked_runs_is_read(folder, tmp_path):
-    assert load_record(copy_with(folder, tmp_path / "run", stacked={})) == load_record(folder)
-
-
 def test_the_digest_of_a_record_cannot_be_left_out(folder, tmp_path):
     whole = json.loads((folder / RECORD).read_text())
     for left in (("sha256",), ("format",), ("format", "sha256")):
         text = json.dumps({name: value for name, value in whole.items() if name not in left})
         with pytest.raises(ValueError, match=r"it is damaged: .* put a copy in its place, or remove it"):
             read_record(text, "record.json")
-    with pytest.raises(ValueError, match="`format` must be 2, or the file is of another version, got 3"):
+    with pytest.raises(ValueError, match="`format` must be 2, got 3"):
         read_record(json.dumps({**whole, "format": 3}), "record.json")
     assert read_record(json.dumps(whole, sort_keys=True), "record.json") == load_record(folder)
 
@@ -57,23 +46,23 @@ def test_the_digest_of_a_record_cannot_be_left_out(folder, tmp_path):
     ("changes", "said"),
     [
         ({"metrics": {}}, "`metrics.average_accuracy` must be that of the accuracy matrix, 0."),
-        ({"memory_bytes": -5}, "`memory_bytes` must be a finite number of at least 0, got -5"),
-        ({"seconds": float("inf")}, "`seconds` must be a finite number of at least 0, got inf"),
-        ({"step_ms": float("nan")}, "`step_ms` must be a finite number of at least 0, got nan"),
-        ({"config": {"fraction": None}}, "`config.fraction` must be a setting of a run, got None"),
-        ({"config": {"fraction": "0.5"}}, "`config.fraction` must be a setting of a run, got '0.5'"),
-        ({"config": {"tasks": {"a": {}}}}, "`config.tasks` must be a setting of a run, got {'a': {}}"),
-        ({"config": {"evaluate": []}}, "`config.evaluate` must be a setting of a run, got []"),
-        ({"config": {"validation": {}}}, "`config.validation` must be a setting of a run, got {}"),
-        ({"config": {"model": "mlp"}}, "`config.model` must be a setting of a run, got 'mlp'"),
+        ({"memory_bytes": -5}, "`memory_bytes`: Input should be greater than or equal to 0, got -5"),
+        ({"seconds": float("inf")}, "`seconds`: Input should be a finite number, got inf"),
+        ({"step_ms": float("nan")}, "`step_ms`: Input should be a finite number, got nan"),
+        ({"config": {"fraction": None}}, "`config.fraction`: Input should be a valid number, got None"),
+        ({"config": {"fraction": "0.5"}}, "`config.fraction`: Input should be a valid number, got '0.5'"),
+        ({"config": {"tasks": {"a": {}}}}, "`config.tasks`: Input should be a valid integer, got {'a': {}}"),
+        ({"config": {"evaluate": []}}, "`config.evaluate`: Input should be a valid string, got []"),
+        ({"config": {"validation": {}}}, "`config.validation`: Input should be a valid number, got {}"),
+        ({"config": {"model": "mlp"}}, "`config.model`: Input should be a valid dictionary, got 'mlp'"),
         ({"metrics": {"average_accuracy": "good"}}, "`metrics.average_accuracy`: "),
         ({"accuracy_matrix": 5}, "`accuracy_matrix`: "),
         ({"accuracy_matrix": []}, "`matrix`"),
         ({"seed": "many"}, "`seed`: "),
         ({"order": [0, 0]}, "`order` must name each task once, got [0, 0]"),
-        ({"rollbacks": [{"task": 1}]}, "`rollbacks` must tell `step` as int, got None"),
-        ({"status": "dancing"}, "`status` must be one of done, diverged, failed, got 'dancing'"),
-        ({"data": {"name": "mnist", "train": "all"}}, "`data.train` must be of type int, got 'all'"),
+        ({"rollbacks": [{"task": 1}]}, "`rollbacks.0.step`: Field required"),
+        ({"status": "dancing"}, "`status`: Input should be 'done', 'diverged' or 'failed', got 'dancing'"),
+        ({"data": {"name": "mnist", "train": "all"}}, "`data.train`: Input should be a valid integer, got 'all'"),
         ({"finished": "yesterday"}, "yesterday"),
         ({"finished": "2026-01-01T00:00:00"}, "`finished` must be a time with its zone, got '2026-01-01T00:00:00'"),
         ({"unheard": 1}, "unheard"),

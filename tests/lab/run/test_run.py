@@ -7,9 +7,8 @@ import pytest
 
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import FolderError, Interrupted
-from sfao.lab.run.execute import execute
+from sfao.lab.run.loop import Run, execute
 from sfao.lab.run.record import load_record
-from sfao.lab.run.run import Run
 from tests.lab.methods.scenarios import set_scenario
 from tests.records import change_record
 
@@ -208,13 +207,13 @@ def test_the_end_of_a_task_is_saved_unless_that_takes_long_or_is_not_wanted(
         seconds[0] += 1e-3
         return seconds[0]
 
-    monkeypatch.setattr("sfao.lab.run.run.time.monotonic", tell_time)
+    monkeypatch.setattr("sfao.lab.run.loop.time.monotonic", tell_time)
 
     def save(*state):
         saves.append(state)
         seconds[0] += cost
 
-    monkeypatch.setattr("sfao.lab.run.run.save_checkpoint", save)
+    monkeypatch.setattr("sfao.lab.run.loop.save_checkpoint", save)
     Run(config(), digits, tmp_path, checkpoint_seconds=asked).execute()
     assert len(saves) == saved
 

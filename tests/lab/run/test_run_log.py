@@ -9,8 +9,8 @@ import pytest
 from sfao.lab.run.compare import compare
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import FolderError, Interrupted
-from sfao.lab.run.execute import execute
-from sfao.lab.run.plan import plan
+from sfao.lab.run.jobs import plan
+from sfao.lab.run.loop import execute
 from sfao.lab.run.run_log import open_loggers
 from tests.command import Command
 from tests.lab.run.test_run import FAST, StopAt, config

@@ -9,8 +9,7 @@ from sfao.lab.methods import METHODS
 from sfao.lab.models import MODELS, wide_resnet
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import Interrupted
-from sfao.lab.run.execute import execute
-from sfao.lab.run.run import Run
+from sfao.lab.run.loop import Run, execute
 from tests.lab.run.test_run import StopAt, config
 
 

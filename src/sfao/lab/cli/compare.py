@@ -31,8 +31,8 @@ from sfao.lab.names import name_folder
 if TYPE_CHECKING:
     from sfao.lab.console import PlainConsole
     from sfao.lab.report.comparison import Comparison
+    from sfao.lab.run.jobs import Job
     from sfao.lab.run.record import Record
-    from sfao.lab.run.worker import Job
 
 
 def compare(
@@ -64,7 +64,7 @@ def compare(
     """Run several methods and seeds in parallel and compare them. Runs that are finished are not repeated."""
     with error_handler(debug, "go on with the same command and --resume"):
         from sfao.lab.report.comparison import compare_records
-        from sfao.lab.run.plan import parse_methods, parse_seeds, plan
+        from sfao.lab.run.jobs import parse_methods, parse_seeds, plan
 
         run = choose_launcher(launcher, address, cpus, gpus)
         out = out or Path("runs") / name_folder(benchmark)

@@ -16,7 +16,7 @@ from sfao.lab.cli.report import progress
 from sfao.lab.cli.terminal import console, error_handler, print_json, print_paths
 
 if TYPE_CHECKING:
-    from sfao.lab.run.worker import Job
+    from sfao.lab.run.jobs import Job
 
 BENCHMARK = "split-mnist-5k"
 #: Methods that store data and show what could be reached with it.
@@ -45,7 +45,7 @@ def demo(
     It ends with the main result, the table and a report. Run the same command again to resume.
     """
     with error_handler(debug):
-        from sfao.lab.run.plan import plan
+        from sfao.lab.run.jobs import plan
 
         folder = out or Path("runs/demo-quick" if quick else "runs/demo")
         seeds, fraction = (SEEDS[:1], {"fraction": QUICK}) if quick else (SEEDS, {})

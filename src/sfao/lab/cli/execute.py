@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from sfao.lab.cli.terminal import FAILED, fail, print_stderr
 
 if TYPE_CHECKING:
-    from sfao.lab.run.pool import Event, Watch
+    from sfao.lab.run.jobs import Event, Job, Runner, Watch
     from sfao.lab.run.record import Record
-    from sfao.lab.run.runner import RefilledRunner
-    from sfao.lab.run.worker import Job
 
 LAUNCHERS = ("local", "ray")
 
 
-def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus: float | None) -> "RefilledRunner":
+def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus: float | None) -> "Runner":
     """Return the function that runs jobs; raise a ConfigError for options that do not go together."""
     from sfao.checks import check_choice
     from sfao.lab.run.errors import ConfigError, reraise_as
@@ -25,11 +23,9 @@ def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus
     with reraise_as(ConfigError):
         check_choice("launcher", launcher, LAUNCHERS)
     if launcher == "ray":
-        from sfao.lab.launchers.ray_cluster import import_ray
-        from sfao.lab.launchers.ray_launcher import RayLauncher
+        from sfao.lab.run.ray import RayRunner
 
-        import_ray()
-        return RayLauncher(address, cpus, gpus)
+        return RayRunner(address, cpus, gpus)
     for name, value in (("address", address), ("cpus", cpus), ("gpus", gpus)):
         if value is not None:
             raise ConfigError(f"`--{name}` is for --launcher ray, got {value!r} with --launcher {launcher}")
@@ -63,7 +59,7 @@ def watch_runs(
     Yields the function that hears of events, and the one that tells whether to stop.
     """
     from sfao.lab.cli.live import live_lines
-    from sfao.lab.run.worker import Failure
+    from sfao.lab.run.jobs import Failure
 
     tracebacks: list[str] = []
     with stop_signals() as stopping, live_lines(jobs, shown=shown, footer=footer) as watch:

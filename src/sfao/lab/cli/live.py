@@ -13,10 +13,9 @@ from rich.text import Text
 
 from sfao.lab.cli.terminal import error_console
 from sfao.lab.console import PlainConsole, escape_controls
-from sfao.lab.run.pool import Event, Lost, Skipped, Watch
+from sfao.lab.run.jobs import Begun, Event, Failure, Job, Lost, Skipped, Watch
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import Record
-from sfao.lab.run.worker import Begun, Failure, Job
 
 #: {state: style}, the most important first: where there are more runs than lines, the others are only counted.
 STYLES = {

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sfao.lab.paper.archive import Archive
     from sfao.lab.paper.plan import Plan
     from sfao.lab.paper.series import Scale, Series
+    from sfao.lab.run.jobs import Job
     from sfao.lab.run.record import Record
-    from sfao.lab.run.worker import Job
 
 ALL = "all"
 
@@ -82,7 +82,7 @@ def reproduce(
 ) -> None:
     """Run what the paper's tables need and isn't done yet, then show paper and runs side by side."""
     with error_handler(debug):
-        from sfao.lab.run.plan import parse_seeds
+        from sfao.lab.run.jobs import parse_seeds
 
         run = choose_launcher(launcher, address, cpus, gpus)
         chosen, scale = _choose_preset(preset, as_released), _choose_scale(fraction, quick)

@@ -28,9 +28,9 @@ from sfao.lab.names import name_folder
 
 if TYPE_CHECKING:
     from sfao.lab.live.live_run import LiveRun
+    from sfao.lab.run.loop import Run
     from sfao.lab.run.progress import Update
     from sfao.lab.run.record import Record
-    from sfao.lab.run.run import Run
 
 SKIPPED = "finished before; nothing was run"
 
@@ -73,8 +73,8 @@ def run(
         import torch
 
         from sfao.lab.run.config import configure
-        from sfao.lab.run.execute import execute
-        from sfao.lab.run.worker import Job
+        from sfao.lab.run.jobs import Job
+        from sfao.lab.run.loop import execute
 
         chosen = parse_settings(settings, deterministic)
         configured = configure(benchmark, method, seed=seed, preset=preset, file=config, settings=chosen)

@@ -85,8 +85,6 @@ def error_handler(debug: bool, resume: str = "run the same command again to resu
     from sfao.lab.run.errors import (
         ConfigError,
         FolderError,
-        FolderLost,
-        GuardError,
         Interrupted,
         NotDeterministic,
         is_out_of_memory,
@@ -107,7 +105,7 @@ def error_handler(debug: bool, resume: str = "run the same command again to resu
             print_stderr(format_exc())
         if isinstance(error, ConfigError | FolderError | DataError | MissingLibrary | ReportError):
             raise fail(str(error), BAD_USAGE) from None
-        if isinstance(error, GuardError | FolderLost | NotDeterministic):
+        if isinstance(error, NotDeterministic):
             raise fail(str(error), FAILED) from None
         if isinstance(error, OSError):
             raise fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), FAILED) from None

@@ -76,7 +76,7 @@ def tune(
     the same settings.
     """
     with error_handler(debug):
-        from sfao.lab.run.plan import parse_seeds
+        from sfao.lab.run.jobs import parse_seeds
         from sfao.lab.tune import find_best, make_search, parse_search, tune, write_results
 
         run = choose_launcher(launcher, address, cpus, gpus)

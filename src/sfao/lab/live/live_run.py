@@ -22,10 +22,10 @@ from sfao.lab.live.sight import (
 )
 from sfao.lab.live.tail import Tail, thin_out
 from sfao.lab.run.errors import Interrupted
+from sfao.lab.run.loop import Run
 from sfao.lab.run.progress import Update
 from sfao.lab.run.record import Record
-from sfao.lab.run.run import Run
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 from sfao.lab.safe_io import parse_json
 
 #: Seconds for which everybody who looks gets the same: many pages cost a run no more than one.

@@ -6,8 +6,8 @@ from math import ceil
 
 from sfao.lab.console import escape_controls
 from sfao.lab.metrics import average_accuracy, average_forgetting
+from sfao.lab.run.loop import Run
 from sfao.lab.run.record import describe_rollback
-from sfao.lab.run.run import Run
 
 
 @dataclass(frozen=True)

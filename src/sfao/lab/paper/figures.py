@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sfao.lab.metrics import average_forgetting_released
+from sfao.lab.metrics import average_forgetting_released, spread
 from sfao.lab.paper.archive import Archive
 from sfao.lab.paper.results import AVERAGE, FilledTable, Row, share_of_data
 from sfao.lab.paper.series import METHODS, THRESHOLDS, table_series
@@ -20,7 +20,6 @@ from sfao.lab.report.style import INK, SMALL, STYLE, Drawing, as_pdf, as_picture
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.files import write_atomically, write_text
 from sfao.lab.run.record import Record
-from sfao.lab.run.statistics import spread
 
 DRAW: dict[str, Callable[[RunGroup], Drawing | None]] = {"figure1": forgetting_curves, "figure2": update_geometry}
 #: Marker sizes in points: the paper's ring is still visible around a dot of ours.

@@ -15,9 +15,9 @@ from sfao.lab.paper.series import PRESETS, WHOLE, Scale, Series
 from sfao.lab.run.config import read_yaml
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.folder import CONFIG, check_folder, check_same_data, finished_record
+from sfao.lab.run.jobs import Job
+from sfao.lab.run.loop import CHECKPOINT_SECONDS
 from sfao.lab.run.record import Record, describe_dataset
-from sfao.lab.run.run import CHECKPOINT_SECONDS
-from sfao.lab.run.worker import Job
 from sfao.lab.streams.seeding import slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
 

@@ -6,13 +6,12 @@ from statistics import fmean
 from typing import Any
 
 from sfao.lab.data.sets import DATASETS
-from sfao.lab.metrics import average_forgetting
+from sfao.lab.metrics import Spread, average_forgetting, spread
 from sfao.lab.paper.archive import Archive, check_same_data
 from sfao.lab.paper.series import WHOLE, Scale, Series, table_series
 from sfao.lab.paper.tables import PaperNumber, PaperTable, implied_forgetting, paper_table
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.record import Record
-from sfao.lab.run.statistics import Spread, spread
 
 AVERAGE, FORGETTING = "average", "F"
 #: The two forms of the plasticity-stability measure in table 11: {metric: formula}

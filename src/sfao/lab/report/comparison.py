@@ -7,10 +7,9 @@ from statistics import fmean
 from typing import Any
 
 from sfao.lab.methods import METHODS
-from sfao.lab.metrics import accuracy_when_learnt
+from sfao.lab.metrics import PairedTest, Spread, accuracy_when_learnt, paired_test, spread
 from sfao.lab.run.config import complete_settings
 from sfao.lab.run.record import Record, list_digests
-from sfao.lab.run.statistics import PairedTest, Spread, paired_test, spread
 
 #: The methods that are compared with the baselines.
 OURS = ("sfao", "drift-bound")

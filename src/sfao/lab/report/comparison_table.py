@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sfao.lab.console import PlainConsole
+from sfao.lab.metrics import Spread
 from sfao.lab.report.comparison import Comparison, Group, Row, RunWarning
 from sfao.lab.report.tables import (
     WARNING,
@@ -17,7 +18,6 @@ from sfao.lab.report.tables import (
     render_latex,
     render_markdown,
 )
-from sfao.lab.run.statistics import Spread
 
 #: Marks a method that stores data where there is no room for words.
 MARK = "*"

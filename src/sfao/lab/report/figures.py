@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Arc, Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, NullLocator, SymmetricalLogLocator
 
-from sfao.lab.metrics import average_forgetting
+from sfao.lab.metrics import Spread, average_forgetting, standard_deviation
 from sfao.lab.report.comparison import Group, Row
 from sfao.lab.report.comparison_table import format_size
 from sfao.lab.report.gate_steps import (
@@ -45,7 +45,6 @@ from sfao.lab.report.style import (
     shorten,
     text_color_on,
 )
-from sfao.lab.run.statistics import Spread, standard_deviation
 
 ACCURACY_COLORS = LinearSegmentedColormap.from_list("accuracy", RAMP)
 #: Light, middle, dark: they differ in grey as well.

@@ -6,6 +6,7 @@ from math import isfinite
 
 from sfao.lab.console import shorten
 from sfao.lab.methods import METHODS
+from sfao.lab.metrics import PairedTest, Spread
 from sfao.lab.report.comparison import (
     REFERENCE,
     Row,
@@ -16,7 +17,6 @@ from sfao.lab.report.comparison import (
 )
 from sfao.lab.report.comparison_table import format_mean, format_size
 from sfao.lab.run.record import Record
-from sfao.lab.run.statistics import PairedTest, Spread
 
 #: A difference with a p value below this is called a win, any other is not.
 SIGNIFICANT = 0.05

@@ -14,7 +14,7 @@ from sfao.lab.report.comparison import BOUND, Group, compare_records, group_reco
 from sfao.lab.run.errors import reraise_as
 from sfao.lab.run.folder import CONFIG
 from sfao.lab.run.record import RECORD, Record, load_record
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 from sfao.lab.safe_io import parse_json, read_file
 
 #: The decisions that steps.jsonl counts for every layer.

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from sfao.lab.data.dataset import Dataset
 from sfao.lab.run.checkpoint import read_label
 from sfao.lab.run.config import read_yaml
 from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
-from sfao.lab.run.execute import set_up
+from sfao.lab.run.files import check_free, lock_folder
 from sfao.lab.run.folder import (
     CONFIG,
     check_folder,
@@ -19,13 +22,11 @@ from sfao.lab.run.folder import (
     finished_record,
     occupy,
 )
-from sfao.lab.run.lock import check_free, lock_folder
-from sfao.lab.run.pool import Event, Skipped, Watch, run_all
+from sfao.lab.run.jobs import Begun, Event, Failure, Job, Refill, Runner, Skipped, Watch
+from sfao.lab.run.loop import execute, set_up
+from sfao.lab.run.pool import run_all
 from sfao.lab.run.record import Record, describe_dataset, timestamp, versions
-from sfao.lab.run.run_log import parse_loggers
-from sfao.lab.run.runner import Runner
-from sfao.lab.run.telemetry import digest_steps
-from sfao.lab.run.worker import Failure, Job
+from sfao.lab.run.run_log import digest_steps, parse_loggers
 from sfao.lab.streams.seeding import slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
 
@@ -57,8 +58,7 @@ def compare(
     """Run the jobs that are not finished yet, in one pool, and return the records of all jobs in their order.
 
     Each run logs to the loggers that `log` names. These, settings, data and folders are checked before anything runs
-    or is written. A run that fails leaves a record that says so, and is repeated by the next comparison. `run` may do
-    the jobs in another way than a pool of processes.
+    or is written. A run that fails leaves a record that says so, and is repeated by the next comparison.
     """
     loggers = parse_loggers(log)
     data: dict[Path, dict[str, Any]] = {}
@@ -92,6 +92,39 @@ def compare(
     return [records[job.folder] for job in jobs]
 
 
+def run_here(
+    jobs: Sequence[Job],
+    *,
+    workers: int | None = None,
+    threads: int = 1,
+    data_root: Path | None = None,
+    resume: bool = False,
+    watch: Watch = lambda job, event: None,
+    stopping: Callable[[], bool] = lambda: False,
+    refill: Refill = lambda: (),
+    log: Sequence[str] = (),
+) -> list[Record]:
+    """Run jobs one after the other in this process, for data, models and methods that no other one could import.
+
+    An error of a run ends them all, with its traceback.
+    """
+    records, waiting = [], list(jobs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    how: dict[str, Any] = {"data_root": data_root, "resume": resume, "stopping": stopping, "log": log}
+    try:
+        while waiting := waiting or list(refill()):
+            job = waiting.pop(0)
+            watch(job, Begun())
+            seconds = job.checkpoint_seconds
+            record = execute(job.config, job.folder, checkpoint_seconds=seconds, report=partial(watch, job), **how)
+            records.append(record)
+            watch(job, record)
+    finally:
+        torch.set_num_threads(before)
+    return records
+
+
 def _check_jobs(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: bool) -> dict[Path, dict[str, Any]]:
     """Check that the jobs can be run in this folder; return {folder: description of its data}."""
     check_free(out, COMPARING)
@@ -101,7 +134,11 @@ def _check_jobs(jobs: Sequence[Job], out: Path, data_root: Path | None, resume: 
     for job in jobs:
         check_folder(job.folder, job.config, resume=resume)
     dataset = BENCHMARKS[jobs[0].config.benchmark].load(data_root)
-    _rehearse(jobs, dataset)
+    for method in dict.fromkeys(job.config.method for job in jobs):
+        # Each method is set up once and discarded: some settings are only wrong together with data and device.
+        job = next(job for job in jobs if job.config.method == method)
+        with reraise_as(ConfigError, f"{method}: "):
+            set_up(job.config, dataset, job.folder)
     return _check_data(jobs, dataset)
 
 
@@ -133,16 +170,8 @@ def check_out(out: Path, jobs: Sequence[Job]) -> None:
 
 
 def _is_empty(path: Path) -> bool:
-    """Tell whether a path is hidden or a folder of hidden files: a process killed at its start leaves no more."""
+    """Return True for a hidden path or a folder of hidden files: a process killed at its start leaves no more."""
     return path.name.startswith(".") or (path.is_dir() and all(_is_empty(inside) for inside in path.iterdir()))
-
-
-def _rehearse(jobs: Sequence[Job], dataset: Dataset) -> None:
-    """Set up each method once and discard it: some settings are only wrong together with data and device."""
-    for method in dict.fromkeys(job.config.method for job in jobs):
-        job = next(job for job in jobs if job.config.method == method)
-        with reraise_as(ConfigError, f"{method}: "):
-            set_up(job.config, dataset, job.folder)
 
 
 def _check_data(jobs: Sequence[Job], dataset: Dataset) -> dict[Path, dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sfao.checks import check_choice
 from sfao.lab.console import quote, shorten
@@ -109,6 +109,20 @@ class RunConfig(BaseModel):
     )
     batch_size: int = Field(32, ge=1, description="Examples of a batch.")
     epochs: int = Field(2, ge=1, description="Passes over the training data of each task.")
+    schedule: Literal["constant", "cosine", "plateau"] = Field(
+        "constant",
+        description="The learning rate within each task: constant, decreasing to 0 by a cosine, or reduced when the "
+        "validation loss stops improving (plateau).",
+    )
+    lr_patience: int = Field(6, ge=1, description="Plateau: epochs without improvement before lr is reduced.")
+    lr_factor: float = Field(2.0, gt=1, description="Plateau: what lr is divided by.")
+    lr_min: float = Field(1e-5, gt=0, description="Plateau: a task ends when its lr falls below this.")
+    early_stopping: int | None = Field(
+        None, ge=1, description="End a task after so many epochs without a better validation loss; null for never."
+    )
+    augment: list[Literal["flip", "crop"]] = Field(
+        default_factory=list, description="Random changes of training images: flip, crop (padded by 4), or both."
+    )
     device: str = Field("cpu", description="The device as torch names it: cpu, cuda, cuda:1.")
     deterministic: bool = Field(
         False, description="Bit-identical results, on a GPU too; unsupported operations raise an error."
@@ -125,6 +139,13 @@ class RunConfig(BaseModel):
         if not values.get("momentum", 0) and values.get("momentum_form") in MOMENTUM_FORMS:
             return {**values, "momentum_form": MOMENTUM_FORMS[0]}
         return values
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _split_augment(cls, value: Any) -> Any:
+        """Accept `flip,crop` as well as a list; either order is the same run."""
+        names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value or []
+        return sorted(set(names), key=str, reverse=True) if isinstance(names, list | tuple) else names
 
     @model_validator(mode="after")
     def _check_choices(self) -> "RunConfig":
@@ -150,6 +171,26 @@ class RunConfig(BaseModel):
         elif not method.is_gated:
             gated = ", ".join(name for name, known in METHODS.items() if known.is_gated)
             raise ValueError(f"`guard.kind: predicted` needs a method with a gate, one of {gated}, got {self.method!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> "RunConfig":
+        watches = [
+            name
+            for name, asked in (
+                ("schedule: plateau", self.schedule == "plateau"),
+                ("early_stopping", self.early_stopping is not None),
+            )
+            if asked
+        ]
+        for name in watches:
+            self._check_validation(f"`{name}`")
+            if METHODS[self.method].needs_task:
+                raise ValueError(f"`{name}` must be left out with {self.method}, which has weights for each task")
+        if self.schedule == "plateau" and self.lr_min >= self.lr:
+            raise ValueError(f"`lr_min` must be below `lr`, {self.lr:g}, or a task ends at once, got {self.lr_min:g}")
+        if self.guard is not None and (watches or self.schedule != "constant"):
+            raise ValueError(f"`guard` must be left out with `{(watches or ['schedule: cosine'])[0]}`: both set lr")
         return self
 
     def _check_validation(self, setting: str) -> None:

@@ -12,16 +12,12 @@ class FolderError(RuntimeError):
     """An output folder that holds something else, or is in use: bad usage, exit code 2."""
 
 
-class FolderLost(RuntimeError):  # noqa: N818, it names what happened
-    """The folder of a run was removed or replaced while it was in use: the run fails, exit code 1."""
-
-
 class Diverged(Exception):  # noqa: N818, it names what happened
     """Losses or outputs are no longer finite numbers."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether a device, or torch on the CPU, had no memory left."""
+    """Return True if a device, or torch on the CPU, had no memory left."""
     lacks = ("out of memory", "can't allocate memory", "not enough memory")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(text in str(error).lower() for text in lacks)
@@ -38,10 +34,6 @@ class SharpForgetting(Exception):  # noqa: N818, it names what happened
 
 class NotDeterministic(RuntimeError):  # noqa: N818, it names what is wrong
     """An operation of a deterministic run has no deterministic form: the run fails, exit code 1."""
-
-
-class GuardError(RuntimeError):
-    """A guard that should go back and cannot: the run fails, exit code 1."""
 
 
 class Interrupted(Exception):  # noqa: N818, it is no error

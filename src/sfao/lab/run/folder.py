@@ -10,10 +10,9 @@ import yaml
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS, Label, remove_checkpoints
 from sfao.lab.run.config import RunConfig, complete_settings, read_yaml
 from sfao.lab.run.errors import FolderError, reraise_as
-from sfao.lab.run.files import write_text
-from sfao.lab.run.lock import check_free, lock_folder
+from sfao.lab.run.files import check_free, lock_folder, write_text
 from sfao.lab.run.record import RECORD, Record, is_same_data, load_record
-from sfao.lab.run.telemetry import STEPS
+from sfao.lab.run.run_log import STEPS
 from sfao.lab.safe_io import read_file
 
 CONFIG = "config.yaml"
@@ -33,20 +32,15 @@ def occupy(folder: Path, config: RunConfig, *, resume: bool) -> Iterator[Record 
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         check_folder(folder, config, resume=resume)
-        _write_config(folder / CONFIG, config)
+        text = yaml.safe_dump(config.model_dump(), sort_keys=False)
+        if not (folder / CONFIG).exists() or read_file(folder / CONFIG) != text.encode():
+            write_text(folder / CONFIG, text)
         for begun in folder.glob(".*.part"):  # left by a process that was killed while writing
             begun.unlink()
         finished = finished_record(folder)
         if finished is None:  # a failed run resumes from its checkpoint if there is one
             (folder / RECORD).unlink(missing_ok=True)
         yield finished
-
-
-def _write_config(path: Path, config: RunConfig) -> None:
-    """Write the settings, unless they are there already."""
-    text = yaml.safe_dump(config.model_dump(), sort_keys=False)
-    if not path.exists() or read_file(path) != text.encode():
-        write_text(path, text)
 
 
 def clear_finished(folder: Path) -> None:
@@ -73,8 +67,10 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     # Hidden files are the lock and the unfinished files of a killed process.
     if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
         return
-    for name in FILES:
-        _check_plain(folder / name)
+    for path in (folder / name for name in FILES):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            got = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "a pipe or device"
+            raise FolderError(f"{path} must be a file of its own, got {got}")
     if not (folder / CONFIG).exists():
         raise FolderError(f"`out` must be new or hold a run, but {folder} holds other files")
     difference = find_difference(read_yaml(folder / CONFIG), config)
@@ -82,21 +78,12 @@ def check_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
         raise FolderError(f"`out` must be new or hold this run, but {folder} holds another: {difference}")
     unfinished = any((folder / name).exists() for name in (LATEST, PREVIOUS)) and not (folder / RECORD).exists()
     if unfinished and not resume:
-        raise FolderError(f"{folder} holds an unfinished run; add --resume to go on with it")
+        raise FolderError(f"{folder} holds an unfinished run; add --resume to continue it")
 
 
-def _check_plain(path: Path) -> None:
-    """Refuse what is there and no file: a pipe would be waited for, a link leads elsewhere."""
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        got = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "a pipe or device"
-        raise FolderError(f"{path} must be a file of its own, got {got}")
-
-
-def find_difference(held: dict[str, Any], config: RunConfig) -> str:
-    """Return the first setting in which a run differs from this one, in words; empty where none does."""
-    # A setting that did not exist yet when the run was begun had the value that is its default now.
-    held, wanted = complete_settings(held), config.model_dump()
-    held = {**{name: field.default for name, field in RunConfig.model_fields.items()}, **held}
+def find_difference(held: Mapping[str, Any], config: RunConfig) -> str:
+    """Return the first setting in which a run differs from this one, in words; empty if none does."""
+    held, wanted = complete_settings(dict(held)), config.model_dump()
     for name in wanted:
         if held[name] != wanted[name]:
             return f"`{name}` is {held[name]!r} there and {wanted[name]!r} here"
@@ -104,18 +91,15 @@ def find_difference(held: dict[str, Any], config: RunConfig) -> str:
 
 
 def check_label(folder: Path, label: Label, config: RunConfig, data: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another run, or on other data; those of older versions do not tell their settings."""
-    if label.config is not None:
-        _check_same_run(folder / label.name, label.config, config)
-    if label.data is not None:
-        check_same_data(folder, label.data, data)
+    """Refuse a checkpoint of another run, or on other data."""
+    _check_same_run(folder / label.name, label.config, config)
+    _check_same_data(folder, label.data, data)
 
 
 def check_record(folder: Path, record: Record, config: RunConfig, data: Mapping[str, Any]) -> None:
     """Refuse the record of another run, or on other data."""
-    if record.config:
-        _check_same_run(folder / RECORD, record.config, config)
-    check_same_data(folder, record.data, data)
+    _check_same_run(folder / RECORD, record.config, config)
+    _check_same_data(folder, record.data, data)
 
 
 def reuse_record(folder: Path, record: Record, config: RunConfig, data: Mapping[str, Any]) -> Record:
@@ -125,15 +109,15 @@ def reuse_record(folder: Path, record: Record, config: RunConfig, data: Mapping[
     return record
 
 
-def _check_same_run(path: Path, held: dict[str, Any], config: RunConfig) -> None:
+def _check_same_run(path: Path, held: Mapping[str, Any], config: RunConfig) -> None:
     difference = find_difference(held, config)
     if difference:
         raise FolderError(
-            f"{path} must be of the run in its folder, but it is of another: {difference}; remove it to go on without"
+            f"{path} must be of the run in its folder, but it is of another: {difference}; remove it to continue"
         )
 
 
-def check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to resume a run on other data, and to reuse results on other data."""
     if not is_same_data(held, wanted):
         other = held.get("digest") != wanted.get("digest")

@@ -1,7 +1,46 @@
-"""The progress of a run, as it is reported while it goes on."""
+"""The progress of a run: its position, and the updates that it reports."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Position:
+    """How far a run has come; with the states of model, method and schedule, all that a checkpoint needs."""
+
+    task: int = 0
+    epoch: int = 0
+    batch: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    stepping: float = 0.0
+    #: The length of steps.jsonl, and its digest.
+    telemetry: int = 0
+    telemetry_sha256: str = ""
+    matrix: list[list[float]] = field(default_factory=list)
+    initial: list[float] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def steps_made(self) -> int:
+        """The number of steps that were made, those that a rollback undid included."""
+        return self.steps + sum(int(rollback["from"]) - int(rollback["to"]) for rollback in self.rollbacks)
+
+    def add_rollback(self, left: "Position", error: Exception, tightened: str) -> None:
+        """Note that the run went back here from the position `left`, and keep what that doesn't undo."""
+        self.seconds, self.stepping, self.warnings = left.seconds, left.stepping, left.warnings
+        rollback = {
+            "task": self.task,
+            "step": left.steps_made,
+            "from": left.steps,
+            "to": self.steps,
+            "reason": str(error),
+            "values": getattr(error, "values", {}),
+            "tightened": tightened,
+        }
+        self.rollbacks = [*left.rollbacks, rollback]
 
 
 @dataclass(frozen=True)

@@ -3,100 +3,135 @@
 import hashlib
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
-from math import inf, isclose, nan
+from math import isclose
 from pathlib import Path
-from types import NoneType
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from sfao import __version__
 from sfao.lab.console import shorten
 from sfao.lab.data.dataset import Dataset
 from sfao.lab.metrics import summary
-from sfao.lab.run.files import write_json
-from sfao.lab.run.seal import seal, unseal
+from sfao.lab.run.files import seal, unseal, write_json
 from sfao.lab.safe_io import MAX_JSON, parse_json, read_file
 
 RECORD = "record.json"
-STATUSES = ("done", "diverged", "failed")
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@dataclass
+class _Settings(TypedDict, total=False):
+    """The settings that other modules read from a record; the others are kept as they are."""
+
+    fraction: float
+    model: dict[str, Any]
+    tasks: int | None
+    evaluate: str
+    validation: float | None
+
+
+class _Data(TypedDict):
+    name: str
+    train: int
+    test: int
+    complete: bool
+    embedded: NotRequired[bool]
+    digest: NotRequired[str]
+    published: NotRequired[bool]
+
+
+#: In steps that count; `step` counts undone ones too.
+_Rollback = TypedDict(
+    "_Rollback",
+    {"task": int, "step": int, "from": int, "to": int, "reason": str, "values": dict[str, Any], "tightened": str},
+)
+
+
+def _conforms_to(kind: Any) -> AfterValidator:
+    """Return a validator that leaves a value as it is, but refuses one that is not of this kind."""
+    adapter = TypeAdapter(kind)
+
+    def check(value: Any) -> Any:
+        if value:  # a failed run may have none
+            adapter.validate_python(value, strict=True)
+        return value
+
+    return AfterValidator(check)
+
+
+def _check_time(text: str) -> str:
+    if text:
+        stamp = datetime.fromisoformat(text)
+        if stamp.tzinfo is None:
+            raise ValueError(f"`finished` must be a time with its zone, got {text!r}")
+        stamp.astimezone(UTC)  # there is no year 0
+    return text
+
+
+def _check_order(order: list[int]) -> list[int]:
+    if sorted(order) != list(range(len(order))):
+        raise ValueError(f"`order` must name each task once, got {order}")
+    return order
+
+
+@dataclass(config=ConfigDict(extra="forbid"))
 class Record:
-    """Metrics, matrix, decisions, bytes and times of one run; `status` is done, diverged or failed."""
+    """The results of one run. A run that failed has no metrics."""
 
     benchmark: str
     scenario: str
     method: str
     seed: int
-    status: str
-    #: The task that each row and each column of the matrix is of, in the order learnt: its number in the benchmark,
-    #: from 0, and its name. Empty in records of older versions.
-    order: list[int] = field(default_factory=list)
-    task_names: list[str] = field(default_factory=list)
-    accuracy_matrix: list[list[float]] = field(default_factory=list)
-    initial_accuracy: list[float] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
-    decisions: dict[str, dict[str, int]] = field(default_factory=dict)
-    #: The times that the guard went back: {task, step, from, to, reason, values, tightened}.
-    rollbacks: list[dict[str, Any]] = field(default_factory=list)
-    memory_bytes: int = 0
-    #: True if examples of past tasks were kept, which are part of the bytes; None in records of older versions.
+    status: Literal["done", "diverged", "failed"]
+    #: The task of each row and column of the matrix: its number in the benchmark, from 0, and its name.
+    order: Annotated[list[int], AfterValidator(_check_order)] = Field(default_factory=list)
+    task_names: list[str] = Field(default_factory=list)
+    accuracy_matrix: list[list[float]] = Field(default_factory=list)
+    initial_accuracy: list[float] = Field(default_factory=list)
+    metrics: dict[str, float] = Field(default_factory=dict)
+    decisions: dict[str, dict[str, int]] = Field(default_factory=dict)
+    rollbacks: Annotated[list[dict[str, Any]], _conforms_to(list[_Rollback])] = Field(default_factory=list)
+    memory_bytes: Count = 0
+    #: True if examples of past tasks were kept, which are part of the bytes.
     stores_data: bool | None = None
-    #: The number of training examples that were learnt from, each counted once; 0 in records of older versions.
-    trained_on: int = 0
+    #: Training examples, each counted once.
+    trained_on: Count = 0
     #: Stored directions in the layer that holds most; 0 for methods that store none.
-    directions: int = 0
-    #: The number of parameters of the model.
-    parameters: int = 0
-    seconds: float = 0.0
-    step_ms: float = 0.0
-    steps: int = 0
+    directions: Count = 0
+    #: Parameters of the model.
+    parameters: Count = 0
+    seconds: Amount = 0.0
+    step_ms: Amount = 0.0
+    steps: Count = 0
     weights_sha256: str = ""
-    #: The digest of steps.jsonl as the run left it; empty in records of older versions.
+    #: The digest of steps.jsonl as the run left it.
     steps_sha256: str = ""
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
     error: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    #: When the run ended, ISO 8601 in UTC; empty in records of older versions.
-    finished: str = ""
+    data: Annotated[dict[str, Any], _conforms_to(_Data)] = Field(default_factory=dict)
+    config: Annotated[dict[str, Any], _conforms_to(_Settings)] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    #: When the run ended, ISO 8601 in UTC.
+    finished: Annotated[str, AfterValidator(_check_time)] = ""
 
     def save(self, folder: Path) -> None:
         write_json(folder / RECORD, self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain containers, under a digest of all of them."""
+        """Return plain containers with a checksum."""
         return seal(asdict(self))
 
 
-_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-#: Required fields of `data`, where it is not empty.
-_DATA = {"name": str, "train": int, "test": int, "complete": bool}
-#: Fields of `data` that only newer records have.
-_NEWER_DATA = {"digest": str, "published": bool}
-#: Required fields of every rollback.
-_ROLLBACK = {"task": int, "step": int, "from": int, "to": int, "reason": str, "values": dict, "tightened": str}
-#: Counts and times.
-_AMOUNTS = ("memory_bytes", "directions", "parameters", "trained_on", "seconds", "step_ms", "steps")
-#: Settings that other modules read from `config`, whichever version wrote it.
-_SETTINGS: dict[str, type | tuple[type, ...]] = {
-    "fraction": (int, float),
-    "model": dict,
-    "tasks": (int, NoneType),
-    "evaluate": str,
-    "validation": (int, float, NoneType),
-}
-
-
 def load_record(folder: Path) -> Record:
-    """Return the record in a run folder; raise a ValueError that names the file and the fault when it is damaged."""
+    """Return the record in a run folder; raise a ValueError that names the file and the fault if it is damaged."""
     path = folder / RECORD
     return read_record(read_file(path, MAX_JSON), str(path))
 
@@ -104,74 +139,30 @@ def load_record(folder: Path) -> Record:
 def read_record(text: str | bytes, where: str) -> Record:
     """Return the record in this text; `where` names the text in errors."""
     try:
-        values = unseal(parse_json(text, finite=False), new=("steps_sha256",))
-        values.pop("stacked", None)  # only older versions have it
-        record = _RECORD.validate_python(vars(Record(**values)))
-        _check(record)
+        record = Record(**unseal(parse_json(text, finite=False)))
+        _check_metrics(record)
+        return record
     except ValidationError as error:
         first = error.errors()[0]
-        raise _make_error(where, f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
+        fault = f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}, got {first['input']!r}"
     except (ValueError, TypeError, OverflowError) as error:
-        raise _make_error(where, error) from error
-    return record
-
-
-def _make_error(where: object, why: object) -> ValueError:
-    return ValueError(
-        f"{where} must be the record of a run, but it is damaged: {shorten(str(why), 300)}; "
+        fault = str(error)
+    raise ValueError(
+        f"{where} must be the record of a run, but it is damaged: {shorten(fault, 300)}; "
         "put a copy in its place, or remove it to do the run again"
     )
 
 
-def _list_data_fields(data: Mapping[str, Any]) -> list[tuple[str, type]]:
-    newer = [(name, kind) for name, kind in _NEWER_DATA.items() if name in data]
-    return [*_DATA.items(), *newer] if data else []
-
-
-def _check(record: Record) -> None:
-    """Check the rules that types alone do not express."""
-    if record.status not in STATUSES:
-        raise ValueError(f"`status` must be one of {', '.join(STATUSES)}, got {record.status!r}")
-    for name, kind in _list_data_fields(record.data):
-        if not isinstance(record.data.get(name), kind):
-            raise ValueError(f"`data.{name}` must be of type {kind.__name__}, got {record.data.get(name)!r}")
-    if record.finished:
-        _check_time(record.finished)
-    for name in _AMOUNTS:
-        if not 0 <= getattr(record, name) < inf:
-            raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(record, name)}")
-    for name, kinds in _SETTINGS.items():
-        if name in record.config and not isinstance(record.config[name], kinds):
-            raise ValueError(f"`config.{name}` must be a setting of a run, got {record.config[name]!r}")
-    if record.order and sorted(record.order) != list(range(len(record.order))):
-        raise ValueError(f"`order` must name each task once, got {record.order}")
-    for rollback in record.rollbacks:
-        _check_rollback(rollback)
-    if record.status == "done":
-        _check_metrics(record)
-
-
-def _check_time(text: str) -> None:
-    stamp = datetime.fromisoformat(text)
-    if stamp.tzinfo is None:
-        raise ValueError(f"`finished` must be a time with its zone, got {text!r}")
-    stamp.astimezone(UTC)  # there is no year 0
-
-
-def _check_rollback(rollback: dict[str, Any]) -> None:
-    for name, kind in _ROLLBACK.items():
-        if not isinstance(rollback.get(name), kind):
-            raise ValueError(f"`rollbacks` must tell `{name}` as {kind.__name__}, got {rollback.get(name)!r}")
-
-
 def _check_metrics(record: Record) -> None:
-    for name, value in summary(record.accuracy_matrix, record.initial_accuracy).items():
-        told = record.metrics.get(name)
-        if not isclose(nan if told is None else told, value, abs_tol=1e-9):
-            raise ValueError(f"`metrics.{name}` must be that of the accuracy matrix, {value}, got {told}")
+    """Check that the metrics are those of the accuracy matrix."""
+    if record.status == "done":
+        for name, value in summary(record.accuracy_matrix, record.initial_accuracy).items():
+            if not isclose(record.metrics.get(name, float("nan")), value, abs_tol=1e-9):
+                got = record.metrics.get(name)
+                raise ValueError(f"`metrics.{name}` must be that of the accuracy matrix, {value}, got {got}")
 
 
-def describe_rollback(rollback: dict[str, Any]) -> str:
+def describe_rollback(rollback: Mapping[str, Any]) -> str:
     """Return one rollback of a record in words."""
     return (
         f"rollback in task {rollback['task'] + 1}, from step {rollback['from']} to {rollback['to']}: "
@@ -198,13 +189,13 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
 
 
 def is_same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether two descriptions may be of the same data; records from before have no digest of published ones."""
+    """Return True if two descriptions may be of the same data; those of some kept records have no digest."""
     named = all(one.get(key) == other.get(key) for key in ("name", "train", "test", "complete", "embedded"))
     return named and (one.get("digest") or other.get("digest")) == (other.get("digest") or one.get("digest"))
 
 
 def list_digests(records: Iterable[Record]) -> list[str]:
-    """Return the digests of the data of records, each once; records from before have none."""
+    """Return the digests of the data of records, each once."""
     return list(dict.fromkeys(record.data["digest"] for record in records if record.data.get("digest")))
 
 

@@ -1,30 +1,80 @@
-"""What a run tells while it goes on: the lines of steps.jsonl, and values for the loggers that were asked for."""
+"""The log of a run while it goes on: steps.jsonl, and values for the loggers that were asked for."""
 
+import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sfao.checks import check_choice
 from sfao.lab.loggers import LOGGERS, Logger
 from sfao.lab.methods import Method
 from sfao.lab.run.config import RunConfig
 from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
-from sfao.lab.run.position import Position
-from sfao.lab.run.telemetry import STEPS, Telemetry
+from sfao.lab.safe_io import name_file_in_errors, open_file, read_file
+
+if TYPE_CHECKING:
+    from sfao.lab.run.progress import Position
+
+STEPS = "steps.jsonl"
+
+
+class Telemetry:
+    """steps.jsonl. A checkpoint keeps its length and digest, so that a resumed run can cut off what comes after."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / STEPS
+        open_file(self._path, os.O_RDWR | os.O_CREAT, "r+b").close()
+
+    def cut(self, length: int, digest: str) -> bool:
+        """Drop what the file holds beyond this length, and all of it if the rest has another digest (False)."""
+        with name_file_in_errors(self._path), open_file(self._path, os.O_RDWR, "r+b") as file:
+            kept = file.read(length)
+            is_intact = not digest or sha256(kept).hexdigest() == digest
+            kept = kept if is_intact else b""
+            file.truncate(len(kept))
+        self.length, self._digest = len(kept), sha256(kept)
+        return is_intact
+
+    def add(self, **values: Any) -> None:
+        line = (json.dumps(values) + "\n").encode()
+        with name_file_in_errors(self._path), open_file(self._path, os.O_WRONLY | os.O_APPEND, "ab") as file:
+            file.write(line)
+        self._digest.update(line)
+        self.length += len(line)
+
+    def sync(self) -> None:
+        """Flush the lines to the disk: a checkpoint counts on them."""
+        with name_file_in_errors(self._path), open_file(self._path, os.O_RDONLY) as file:
+            os.fsync(file.fileno())
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def digest_steps(folder: Path) -> str:
+    """Return the digest of the lines that a run left; empty if it left none."""
+    try:
+        return sha256(read_file(folder / STEPS)).hexdigest()
+    except FileNotFoundError:
+        return ""
 
 
 class RunLog:
     """The telemetry of a run, and its loggers.
 
-    Loggers count the steps that were made, those that a rollback undid included, because what they were given once
-    stays. The lines of steps.jsonl are of the steps that count.
+    Loggers count the steps that were made, those that a rollback undid included, because they can't take values back.
+    The lines of steps.jsonl are of the steps that count.
     """
 
-    def __init__(self, folder: Path, at: Position, loggers: Sequence[Logger]) -> None:
+    def __init__(self, folder: Path, at: "Position", loggers: Sequence[Logger]) -> None:
         self._telemetry, self._loggers = Telemetry(folder), loggers
         self.go_to(at)
 
-    def add_step(self, at: Position, loss: float, method: Method) -> dict[str, dict[str, int]]:
+    def add_step(self, at: "Position", loss: float, method: Method) -> dict[str, dict[str, int]]:
         """Log the step just made, and return the decisions of each layer so far."""
         decisions, looks = method.decisions, method.layer_telemetry
         rounded = {layer: {name: round(number, 4) for name, number in look.items()} for layer, look in looks.items()}
@@ -34,21 +84,21 @@ class RunLog:
         self._log({**run, **rollbacks, **name_by_layer(decisions), **name_by_layer(looks)}, at)
         return decisions
 
-    def add_accuracies(self, at: Position, row: Sequence[float]) -> None:
-        """Log the accuracies after a task: of each, and the mean over those learnt so far."""
-        learnt = row[: len(at.matrix)]
+    def add_accuracies(self, at: "Position", row: Sequence[float]) -> None:
+        """Log the accuracies after a task: of each, and the mean over those learned so far."""
+        learned = row[: len(at.matrix)]
         each = {f"accuracy/task {number}": accuracy for number, accuracy in enumerate(row, start=1)}
-        self._log({**each, "accuracy/average": sum(learnt) / len(learnt)}, at)
+        self._log({**each, "accuracy/average": sum(learned) / len(learned)}, at)
 
-    def add_metrics(self, at: Position, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a run that has come to its end."""
+    def add_metrics(self, at: "Position", metrics: Mapping[str, float]) -> None:
+        """Log the metrics of a finished run."""
         self._log({f"metrics/{name}": value for name, value in metrics.items()}, at)
 
-    def _log(self, values: Mapping[str, float], at: Position) -> None:
+    def _log(self, values: Mapping[str, float], at: "Position") -> None:
         for logger in self._loggers:
             logger.log(values, at.steps_made)
 
-    def flush(self, at: Position) -> None:
+    def flush(self, at: "Position") -> None:
         """Flush the loggers, and note the length and the digest of steps.jsonl, which a checkpoint keeps."""
         for logger in self._loggers:
             logger.flush()
@@ -63,7 +113,7 @@ class RunLog:
         """The digest of steps.jsonl."""
         return self._telemetry.digest
 
-    def go_to(self, at: Position) -> None:
+    def go_to(self, at: "Position") -> None:
         """Drop the lines of steps.jsonl that come after this position, and warn of damage to those before it."""
         if not self._telemetry.cut(at.telemetry, at.telemetry_sha256):
             at.warnings.append(f"{STEPS} was damaged; its lines up to step {at.steps} are lost")
@@ -83,7 +133,7 @@ def parse_loggers(texts: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def open_loggers(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator[list[Logger]]:
-    """Yield the loggers of a run, which go on where its log in the folder ended."""
+    """Yield the loggers of a run, which continue where its log in the folder ended."""
     run_name = f"{config.method} on {config.benchmark}, seed {config.seed}"
     with ExitStack() as opened:
         loggers: list[Logger] = []
@@ -98,11 +148,10 @@ def flatten(settings: Mapping[str, object], prefix: str = "") -> dict[str, objec
     """Return nested settings by dotted names, as `--set` takes them."""
     found: dict[str, object] = {}
     for name, value in settings.items():
-        inside = flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        found.update(inside)
+        found |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return found
 
 
 def name_by_layer(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return {"layers/LAYER/NAME": value}, the names of `Gate.telemetry`, of {layer: {name: value}}."""
+    """Return {"layers/LAYER/NAME": value} of {layer: {name: value}}."""
     return {f"layers/{layer}/{name}": float(value) for layer, own in values.items() for name, value in own.items()}

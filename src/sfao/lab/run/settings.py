@@ -6,6 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -92,7 +93,8 @@ def _describe_size(size: "Parameter", docstring: str) -> Setting:
 
 def _show(default: Any) -> str:
     """Return a default as YAML has it."""
-    return "null" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+    text: str = yaml.safe_dump(default, default_flow_style=True, width=inf)
+    return text.removesuffix("...\n").strip()
 
 
 def explain_error(error: ValidationError, values: Any, file: Path | None, prefix: Keys, known: Keys) -> str:

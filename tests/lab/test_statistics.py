@@ -3,7 +3,7 @@ from math import sqrt
 import pytest
 from scipy import stats
 
-from sfao.lab.run.statistics import paired_test, spread, standard_deviation
+from sfao.lab.metrics import paired_test, spread, standard_deviation
 
 
 def test_spread_of_three_values_by_hand():

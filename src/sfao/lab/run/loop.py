@@ -1,11 +1,13 @@
-"""One run: learn a stream task after task, evaluate after each, resume wherever it was stopped."""
+"""One run: learn a sequence of tasks, evaluate after each, resume wherever it was stopped."""
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sfao.decision import NonFiniteGradient
@@ -13,23 +15,18 @@ from sfao.lab.data.dataset import Dataset
 from sfao.lab.loggers import Logger
 from sfao.lab.methods import METHODS
 from sfao.lab.metrics import summary
-from sfao.lab.models import MODELS
 from sfao.lab.run.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from sfao.lab.run.config import RunConfig
-from sfao.lab.run.determinism import deterministic_kernels
-from sfao.lab.run.device import place_model, usable_device
-from sfao.lab.run.epoch_batches import epoch_batches, steps_per_epoch
-from sfao.lab.run.errors import Diverged, Interrupted, SharpForgetting
-from sfao.lab.run.evaluation import evaluate
-from sfao.lab.run.folder import check_label
-from sfao.lab.run.guard import make_guard
-from sfao.lab.run.make_model import make_model
-from sfao.lab.run.position import Position
-from sfao.lab.run.progress import Report, Update, add_up_decisions
-from sfao.lab.run.randomness import seed_generators
+from sfao.lab.run.epoch_batches import check_augmentable, epoch_batches, steps_per_epoch
+from sfao.lab.run.errors import ConfigError, Diverged, Interrupted, SharpForgetting
+from sfao.lab.run.evaluation import evaluate, validation_loss
+from sfao.lab.run.folder import check_label, occupy, reuse_record
+from sfao.lab.run.guard import Guard
+from sfao.lab.run.progress import Position, Report, Update, add_up_decisions
 from sfao.lab.run.record import Record, describe_dataset, timestamp, versions, weights_digest
-from sfao.lab.run.run_log import RunLog
-from sfao.lab.run.snapshot import restore_snapshot, take_snapshot
+from sfao.lab.run.run_log import RunLog, open_loggers, parse_loggers
+from sfao.lab.run.schedule import make_schedule
+from sfao.lab.run.setup import deterministic_kernels, make_model, seed_generators, usable_device
 from sfao.lab.streams.seeding import make_generator, slice_dataset
 from sfao.lab.streams.stream import Task
 from sfao.lab.streams.suite import BENCHMARKS
@@ -38,8 +35,44 @@ TELEMETRY_EVERY = 20
 CHECKPOINT_SECONDS = 20.0
 #: The largest share of the run time that saving may take.
 CHECKPOINT_SHARE = 0.1
-#: A method that holds more bytes is not kept in memory for a guard to go back to.
-POINT_BYTES = 2**30
+
+
+def execute(
+    config: RunConfig,
+    folder: Path,
+    *,
+    data_root: Path | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    report: Report = lambda update: None,
+    stopping: Callable[[], bool] = lambda: False,
+    skipping: Callable[[], None] = lambda: None,
+    beginning: Callable[["Run"], None] = lambda run: None,
+    log: Sequence[str] = (),
+) -> Record:
+    """Run, or resume, the configured run in its folder, and return its record.
+
+    A run that is finished already is not repeated: `skipping` is called, and its record returned. For any other,
+    `beginning` is called with it before it starts.
+    `log` names the loggers to log to, in the same folder; see :data:`sfao.lab.loggers.LOGGERS`.
+    """
+    loggers_wanted = parse_loggers(log)
+    run = set_up(config, BENCHMARKS[config.benchmark].load(data_root), folder, checkpoint_seconds)
+    with occupy(folder, config, resume=resume) as finished:
+        if finished is None:
+            beginning(run)
+            with open_loggers(loggers_wanted, folder, config) as loggers:
+                return run.execute(report, stopping, loggers)
+        skipping()
+        return reuse_record(folder, finished, config, describe_dataset(run.dataset))
+
+
+def set_up(config: RunConfig, dataset: Dataset, folder: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> "Run":
+    """Return the run, ready to start: some settings are only wrong together with data, model and device."""
+    try:
+        return Run(config, dataset, folder, checkpoint_seconds)
+    except (ValueError, RuntimeError, TypeError) as error:  # too many tasks for the classes, too large a model
+        raise ConfigError(" ".join(str(error).split())[:300]) from error
 
 
 class Run:
@@ -61,11 +94,13 @@ class Run:
             order=config.order,
             validation=config.validation,
         )
-        made = make_model(config.model, self.stream, config.seed)
-        self.model = place_model(made, self.device, is_own=config.model.name in MODELS)
+        if config.augment:
+            check_augmentable(self.stream)
+        self.model = make_model(config.model, self.stream, config.seed, self.device)
         self.method = METHODS[config.method](self.model, config.training, config.method_options)
         self.position = Position()
-        self._guard = make_guard(config.guard, self.method, self.stream, self.device)
+        self._schedule = make_schedule(config, self.method)
+        self._guard = Guard(config.guard, self.method, self.stream, self.device) if config.guard else None
 
     # -- Learning --------------------------------------------------------------------------------------
 
@@ -84,38 +119,38 @@ class Run:
         with deterministic_kernels(self.config.deterministic), seeded as self._generators:
             self._resume()
             self._log = RunLog(self.folder, self.position, loggers)
-            return self._execute(report, stopping)
-
-    def _execute(self, report: Report, stopping: Callable[[], bool]) -> Record:
-        self._started = self._saved = time.monotonic()
-        self._interval = self.checkpoint_seconds
-        try:
-            if not self.position.initial:
-                self.position.initial = self._accuracies()
-            while self.position.task < len(self.stream):
-                self._learn_task(report, stopping)
-            if len(self.stream) > 1:  # a method has no effect on the first task
-                self.position.warnings += self.method.concerns()
-            return self._finish("done")
-        except (Diverged, NonFiniteGradient) as error:
-            return self._finish("diverged", str(error))
+            self._started = self._saved = time.monotonic()
+            self._interval = self.checkpoint_seconds
+            try:
+                if not self.position.initial:
+                    self.position.initial = self._measure_accuracies()
+                while self.position.task < len(self.stream):
+                    self._learn_task(report, stopping)
+                if len(self.stream) > 1:  # a method has no effect on the first task
+                    self.position.warnings += self.method.concerns()
+                return self._finish("done")
+            except (Diverged, NonFiniteGradient) as error:
+                return self._finish("diverged", str(error))
 
     def _learn_task(self, report: Report, stopping: Callable[[], bool]) -> None:
         number, task = self.position.task, self.stream.tasks[self.position.task]
-        taught = list(self.stream.tasks[: number + 1]) if self.method.trains_on_all_tasks else [task]
+        first = 0 if self.method.trains_on_all_tasks else number
+        tasks = list(self.stream.tasks[first : number + 1])
         if self.position.epoch == 0 and self.position.batch == 0:
-            self.method.begin_task(number, task)
-            if self._guard is not None:
-                self._guard.begin_task(number)
-                self._keep_point()
-        while self.position.epoch < self.config.epochs:
+            self._begin_task(number, task)
+        while self.position.epoch < self.config.epochs and not (self._schedule and self._schedule.is_over):
             try:
-                self._learn_epoch(taught, report, stopping)
+                self._learn_epoch(tasks, report, stopping)
             except (SharpForgetting, Diverged, NonFiniteGradient) as error:
                 if self._guard is None or not self._guard.is_watching:
                     raise
-                self._go_back(self._guard.go_back(), error)
-        row = self._accuracies()  # first, because it detects a model that the last step broke
+                self._go_back(self._guard, error)
+                continue
+            if self._schedule is not None and self._schedule.needs_validation:
+                self._schedule.end_epoch(validation_loss(self.method, tasks, first, self.device))
+        if self._schedule is not None:
+            self._schedule.end_task()
+        row = self._measure_accuracies()  # first, because it detects a model that the last step broke
         if self._guard is not None:
             self._guard.end_task()
             self.method.reset_lr()
@@ -124,8 +159,16 @@ class Run:
         if time.monotonic() - self._saved >= self._interval - CHECKPOINT_SECONDS:
             self._save()
 
+    def _begin_task(self, number: int, task: Task) -> None:
+        self.method.begin_task(number, task)
+        if self._schedule is not None:
+            self._schedule.begin_task()
+        if self._guard is not None:
+            self._guard.begin_task(number)
+            self._keep_point(self._guard)
+
     def _end_task(self, row: list[float]) -> None:
-        """Let the method store what later tasks need of the one just learnt; these are the accuracies after it."""
+        """Let the method store what later tasks need of the one just learned; these are the accuracies after it."""
         number = self.position.task
         generator = make_generator(self.config.seed, f"end of stream task {number}")
         self.method.end_task(number, self.stream.tasks[number], generator)
@@ -133,22 +176,27 @@ class Run:
         self._log.add_accuracies(self.position, row)
         self.position.task, self.position.epoch = number + 1, 0
 
-    def _learn_epoch(self, taught: list[Task], report: Report, stopping: Callable[[], bool]) -> None:
-        """Make the steps of an epoch that are left; raise SharpForgetting where the guard finds it."""
-        at, config = self.position, self.config
+    def _learn_epoch(self, tasks: list[Task], report: Report, stopping: Callable[[], bool]) -> None:
+        """Make the steps of an epoch that are left; raise SharpForgetting if the guard finds it."""
+        at, config, schedule, guard = self.position, self.config, self._schedule, self._guard
         label = f"stream task {at.task}, epoch {at.epoch}"
-        batches = epoch_batches(taught, config.batch_size, config.seed, label, self.device, at.batch)
+        batches = epoch_batches(tasks, config.batch_size, config.seed, label, self.device, at.batch, config.augment)
+        per_epoch = steps_per_epoch(tasks, config.batch_size)
         began, first = time.monotonic(), at.steps
         self.model.train()
         loss = None  # a run stopped after the last batch of an epoch resumes with none
         try:
             for inputs, targets, outputs in batches:
+                if schedule is not None:
+                    schedule.begin_step(at.epoch * per_epoch + at.batch, config.epochs * per_epoch)
                 loss = self.method.step(inputs, targets, outputs)
                 at.steps += 1
                 at.batch += 1
                 if at.steps % TELEMETRY_EVERY == 0:
-                    self._tell(loss, report, (at.steps - first) / (time.monotonic() - began))
-                self._watch_forgetting(loss, steps_per_epoch(taught, config.batch_size))
+                    self._report(loss, report, (at.steps - first) / (time.monotonic() - began))
+                if guard is not None and guard.see_step(at.epoch * per_epoch + at.batch, config.epochs * per_epoch):
+                    self._check_finite(loss)
+                    self._keep_point(guard)
                 stop = stopping()
                 is_due = stop or time.monotonic() - self._saved > self._interval
                 if is_due and self.method.can_checkpoint:
@@ -163,17 +211,14 @@ class Run:
             at.stepping += time.monotonic() - began
         at.epoch, at.batch = at.epoch + 1, 0
 
-    def _accuracies(self) -> list[float]:
+    def _measure_accuracies(self) -> list[float]:
         return evaluate(self.method, self.stream, self.config.evaluate, self.device)
 
-    def _tell(self, loss: Tensor, report: Report, rate: float) -> None:
+    def _report(self, loss: Tensor, report: Report, rate: float) -> None:
         at, value = self.position, self._check_finite(loss)
         totals = add_up_decisions(self._log.add_step(at, value, self.method))
-        report(
-            Update(
-                at.task, len(self.stream), at.epoch, self.config.epochs, at.steps, self.total_steps, rate, value, totals
-            )
-        )
+        tasks, epochs = len(self.stream), self.config.epochs
+        report(Update(at.task, tasks, at.epoch, epochs, at.steps, self.total_steps, rate, value, totals))
 
     def _check_finite(self, loss: Tensor) -> float:
         value = float(loss)
@@ -183,40 +228,53 @@ class Run:
 
     @property
     def total_steps(self) -> int:
-        """The number of steps of the whole run."""
+        """The number of steps of the whole run, or more if a schedule ends a task early."""
         tasks = list(self.stream.tasks)
-        taught = [tasks[: n + 1] if self.method.trains_on_all_tasks else [task] for n, task in enumerate(tasks)]
-        return self.config.epochs * sum(steps_per_epoch(each, self.config.batch_size) for each in taught)
+        learned = [tasks[: n + 1] if self.method.trains_on_all_tasks else [task] for n, task in enumerate(tasks)]
+        return self.config.epochs * sum(steps_per_epoch(each, self.config.batch_size) for each in learned)
 
     # -- Going back ------------------------------------------------------------------------------------------
 
-    def _watch_forgetting(self, loss: Tensor, steps: int) -> None:
-        """Let the guard look at the step just made, of so many in an epoch, and keep the state where it is good."""
-        at, guard = self.position, self._guard
-        if guard is not None and guard.see_step(at.epoch * steps + at.batch, self.config.epochs * steps):
-            self._check_finite(loss)
-            self._keep_point()
+    def _keep_point(self, guard: Guard) -> None:
+        if guard.is_watching:
+            guard.keep(self._make_state())
 
-    def _keep_point(self) -> None:
-        if self._guard is not None and self._guard.is_watching:
-            self._guard.keep(self._make_state() if self.method.memory_bytes <= POINT_BYTES else None)
-
-    def _go_back(self, point: dict[str, Any], error: Exception) -> None:
+    def _go_back(self, guard: Guard, error: Exception) -> None:
         """Go back to the last good point of this task, and learn more carefully from there on."""
         left = self.position
-        self.position = at = restore_snapshot(point, self.method, self._generators)
+        self._restore(guard.go_back())
+        at = self.position
         at.add_rollback(left, error, self.method.halve_lr())
         self._log.go_to(at)
-        self._keep_point()  # again, as tightened: going back there once more must tighten further
-        if self._guard is not None and not self._guard.is_watching:
+        self._keep_point(guard)  # again, as tightened: going back there once more must tighten further
+        if not guard.is_watching:
             at.warnings.append(f"guard: task {at.task + 1} used its last rollback; unguarded from step {at.steps} on")
 
     # -- Stopping and resuming ---------------------------------------------------------------------------
 
     def _make_state(self) -> dict[str, Any]:
-        """Return the state of the run, from which it can go on."""
+        """Return the state of the run, in plain containers; its tensors are those that the next step changes."""
         self._log.flush(self.position)
-        return take_snapshot(self.position, self.method, self._generators)
+        return {
+            "position": asdict(self.position),
+            "model": self.model.state_dict(),
+            "method": self.method.state_dict(),
+            "generators": [generator.get_state() for generator in self._generators],
+            "threads": torch.get_num_threads(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Bring model, method, generators and position back to this state."""
+        self.model.load_state_dict(state["model"])
+        self.method.load_state_dict(state["method"])
+        for generator, saved in zip(self._generators, state["generators"], strict=True):
+            generator.set_state(saved)
+        self.position = Position(**state["position"])
+        if state["threads"] != torch.get_num_threads():  # sums on another number of threads are rounded elsewhere
+            now = torch.get_num_threads()
+            self.position.warnings.append(
+                f"resumed on {now} CPU threads after {state['threads']}: the last bits may differ"
+            )
 
     def _save(self) -> None:
         """Save a checkpoint, with the lines of steps.jsonl that it counts on."""
@@ -225,10 +283,10 @@ class Run:
         self._started = now
         state = self._make_state()
         self._log.sync()
-        state["data"] = describe_dataset(self.dataset)
-        if self._guard is not None:
-            state["guard"] = self._guard.state_dict()
-        save_checkpoint(self.folder, state, self.config.model_dump())
+        for name, part in (("guard", self._guard), ("schedule", self._schedule)):
+            if part is not None:
+                state[name] = part.state_dict()
+        save_checkpoint(self.folder, state, self.config.model_dump(), describe_dataset(self.dataset))
         self._saved = time.monotonic()
         self._interval = max(self.checkpoint_seconds, (self._saved - now) / CHECKPOINT_SHARE)
 
@@ -238,9 +296,10 @@ class Run:
             return
         if loaded.label is not None:
             check_label(self.folder, loaded.label, self.config, describe_dataset(self.dataset))
-            self.position = restore_snapshot(loaded.state, self.method, self._generators)
-            if self._guard is not None:
-                self._guard.load_state_dict(loaded.state["guard"])
+            self._restore(loaded.state)
+            for name, part in (("guard", self._guard), ("schedule", self._schedule)):
+                if part is not None:
+                    part.load_state_dict(loaded.state[name])
         if loaded.notice:
             self.position.warnings.append(loaded.notice)
 
@@ -253,7 +312,7 @@ class Run:
             scenario=config.scenario,
             method=config.method,
             seed=config.seed,
-            status=status,
+            status=status,  # type: ignore[arg-type]
             order=list(self.stream.order),
             task_names=[task.name for task in self.stream],
             accuracy_matrix=at.matrix,

@@ -7,16 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sfao.lab import make_method
 from sfao.lab.cli.run import run
 from sfao.lab.models import MODELS
 from sfao.lab.run.config import configure
-from sfao.lab.run.determinism import CUBLAS, deterministic_kernels, prepare_cublas
-from sfao.lab.run.errors import NotDeterministic
-from sfao.lab.run.execute import execute
-from sfao.lab.run.position import Position
+from sfao.lab.run.errors import Interrupted, NotDeterministic
+from sfao.lab.run.loop import execute
 from sfao.lab.run.record import load_record
-from sfao.lab.run.snapshot import restore_snapshot, take_snapshot
+from sfao.lab.run.setup import CUBLAS, deterministic_kernels, prepare_cublas
 
 SHORT = {"tasks": 2, "epochs": 1, "fraction": 0.05, "model.hidden": 8}
 
@@ -102,12 +99,14 @@ def test_the_option_is_the_setting_and_takes_one_thread(tmp_path: Path) -> None:
     assert record.versions["threads"] == "1"
 
 
-def test_a_run_that_goes_on_with_other_threads_has_a_warning() -> None:
-    method = make_method("sgd", nn.Linear(2, 2), lr=0.1)
-    state = take_snapshot(Position(), method, ())
-    assert restore_snapshot(state, method, ()).warnings == []
-    other = {**state, "threads": torch.get_num_threads() + 1}
-    (warning,) = restore_snapshot(other, method, ()).warnings
-    assert warning.startswith(f"resumed on {torch.get_num_threads()} CPU threads after {other['threads']}")
-    del other["threads"]  # as a checkpoint of an older version
-    assert restore_snapshot(other, method, ()).warnings == []
+def test_a_run_that_resumes_with_other_threads_has_a_warning(tmp_path: Path) -> None:
+    before, steps = torch.get_num_threads(), iter(range(100))
+    config = configure("split-mnist-5k", "sgd", settings=SHORT)
+    with pytest.raises(Interrupted):
+        execute(config, tmp_path, stopping=lambda: next(steps) == 3)
+    try:
+        torch.set_num_threads(before + 1)
+        record = execute(config, tmp_path, resume=True)
+    finally:
+        torch.set_num_threads(before)
+    assert record.warnings == [f"resumed on {before + 1} CPU threads after {before}: the last bits may differ"]

@@ -1,23 +1,102 @@
-"""The runs of a comparison: methods x seeds, all configured before the first one starts."""
+"""Jobs: the runs of a comparison, what is reported of them, and the signature of what runs them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sfao.checks import check_choice
 from sfao.lab.console import quote
 from sfao.lab.methods import METHODS
 from sfao.lab.names import name_folder
-from sfao.lab.run.config import configure
+from sfao.lab.run.config import RunConfig, configure
 from sfao.lab.run.errors import ConfigError, reraise_as
+from sfao.lab.run.loop import CHECKPOINT_SECONDS
 from sfao.lab.run.presets import RECOMMENDED
-from sfao.lab.run.run import CHECKPOINT_SECONDS
-from sfao.lab.run.worker import Job
+from sfao.lab.run.progress import Update
+from sfao.lab.run.record import Record
 
 #: The largest count of seeds; a larger number was probably meant as a single seed.
 MOST_SEEDS = 1000
 #: More than the largest seed has.
 MOST_DIGITS = 30
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to execute: its settings, its folder, and how often it saves its state there."""
+
+    config: RunConfig
+    folder: Path
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+
+# -- Events of a job; the last is its record or its failure --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A worker has taken the run."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The run was finished already."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worker or the node of the run is lost, and the run began again for the `attempt`-th time of `most`."""
+
+    reason: str
+    attempt: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that ended in an exception: its message and its traceback."""
+
+    error: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The run was asked to stop, and its state is saved."""
+
+
+Event = Begun | Update | Skipped | Lost | Record | Failure
+Watch = Callable[[Job, Event], None]
+Refill = Callable[[], Sequence[Job]]
+
+
+class Runner(Protocol):
+    """Runs jobs, at most `workers` at a time, each on `threads` threads, and returns how each ended.
+
+    Each run logs to the loggers that `log` names. When a worker has nothing to do, `refill` is called for more jobs;
+    none mean that there will be none. A run that fails, or whose process dies, returns a Failure in its place, and the
+    others continue. When `stopping` returns True, the runs save their state and Interrupted is raised.
+    """
+
+    def __call__(
+        self,
+        jobs: Sequence[Job],
+        *,
+        workers: int | None = None,
+        threads: int = 1,
+        data_root: Path | None = None,
+        resume: bool = False,
+        watch: Watch = lambda job, event: None,
+        stopping: Callable[[], bool] = lambda: False,
+        refill: Refill = lambda: (),
+        log: Sequence[str] = (),
+    ) -> Sequence[Record | Failure]: ...
+
+
+# -- Planning ------------------------------------------------------------------------------------------------
 
 
 def plan(
@@ -40,7 +119,7 @@ def plan(
     for method in methods:
         with reraise_as(ConfigError):
             METHODS.load("methods", method)
-    shared, own = _by_method(settings or {}, methods)
+    shared, own = _split_by_method(settings or {}, methods)
     jobs = []
     for method in methods:
         for seed in seeds:
@@ -74,7 +153,9 @@ def parse_seeds(text: str) -> list[int]:
     return list(range(numbers[0]))
 
 
-def _by_method(settings: Mapping[str, Any], methods: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _split_by_method(
+    settings: Mapping[str, Any], methods: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Split settings into those for all methods and {method: those for it alone}."""
     shared: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {method: {} for method in methods}

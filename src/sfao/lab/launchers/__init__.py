@@ -1,1 +1,0 @@
-"""Ways to do many runs other than the pool of local processes: a Ray cluster."""
