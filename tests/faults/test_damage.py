@@ -1,6 +1,5 @@
 """One damaged bit in any file that is read again: it is refused, or the numbers are what they were."""
 
-import json
 import random
 import shutil
 
@@ -12,7 +11,6 @@ from sfao.lab.report.runs import ReportError, load_runs
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
-from sfao.lab.run.loop import execute
 from sfao.lab.run.record import load_record
 from tests.faults.small_runs import TINY, check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak
@@ -167,10 +165,3 @@ def test_files_of_another_run_are_refused(begun, finished, attack, setting):
             assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
         tried.try_it(f"{taken}, {setting}", trial)
-
-
-def test_a_record_from_before_digests_is_read_and_its_run_is_known(finished):
-    values = json.loads((finished / "record.json").read_text())
-    old = {name: value for name, value in values.items() if name not in ("format", "sha256", "steps_sha256")}
-    (finished / "record.json").write_text(json.dumps(old))
-    assert execute(make_config("sfao"), finished) == load_record(finished)

@@ -12,7 +12,6 @@ import pytest
 
 from sfao.lab.cli.execute import stop_signals
 from sfao.lab.run import pool
-from sfao.lab.run import run as run_module
 from sfao.lab.run.checkpoint import load_checkpoint
 from sfao.lab.run.errors import Interrupted
 from sfao.lab.run.jobs import Job
@@ -49,23 +48,6 @@ def test_what_nohup_ignores_stays_ignored():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_state_of_any_size_is_saved(tmp_path, attack, monkeypatch):
-    """A guard alone has a limit, since it keeps states in memory."""
-    save_after_every_step(monkeypatch)
-    monkeypatch.setattr(run_module, "POINT_BYTES", 10)
-    tried = attack("checkpoint", "a memory beyond the limit of what a guard keeps")
-    steps = iter(range(1, 100))
-
-    def trial():
-        with pytest.raises(Interrupted):
-            do_run(make_config("ogd"), tmp_path / "run", stopping=lambda: next(steps) == 5)
-        loaded = load_checkpoint(tmp_path / "run")
-        assert loaded.state["position"]["steps"] == 5
-        check_same(do_run(make_config("ogd"), tmp_path / "run"), tmp_path / "run", "ogd")
-
-    tried.try_it("ogd", trial)
 
 
 def test_a_pool_tells_which_runs_had_no_time_to_save_and_saves_when_its_watcher_fails(tmp_path, attack, monkeypatch):

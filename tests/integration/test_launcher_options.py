@@ -48,10 +48,10 @@ def test_without_ray_the_extra_is_named(command, tmp_path, monkeypatch):
     [
         ({"cpus": 0}, "`cpus` must be above 0, got 0"),
         ({"cpus": float("nan")}, "`cpus` must be above 0, got nan"),
-        ({"cpus": 1.5}, "`cpus` must be a whole number where it is above 1, got 1.5"),
+        ({"cpus": 1.5}, "`cpus` must be a whole number if it is above 1, got 1.5"),
         ({"gpus": -1}, "`gpus` must be at least 0, got -1"),
         ({"gpus": float("inf")}, "`gpus` must be at least 0, got inf"),
-        ({"gpus": 2.25}, "`gpus` must be a whole number where it is above 1, got 2.25"),
+        ({"gpus": 2.25}, "`gpus` must be a whole number if it is above 1, got 2.25"),
     ],
 )
 def test_amounts_that_no_node_can_have_are_refused(options, rule):

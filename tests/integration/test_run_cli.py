@@ -126,7 +126,7 @@ def test_telemetry_that_cannot_be_written_is_named(tmp_path):
     from sfao.lab.run.run_log import Telemetry
 
     telemetry = Telemetry(tmp_path)
-    telemetry.cut(0)
+    telemetry.cut(0, "")
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5, limit[1]))  # stands in for a full disk
     try:

@@ -326,7 +326,7 @@ def test_why_there_is_no_p_value_is_said():
 def test_rollbacks_have_a_column_where_a_run_had_a_guard():
     free = {"method": "sgd", "lr": 0.1, "model": {"name": "mlp"}}
     guarded = {**free, "guard": {"kind": "measured", "rise": 0.05, "every": 50, "rollbacks": 3}}
-    once = [{"task": 1, "from": 9, "to": 5}]
+    once = [{"task": 1, "step": 9, "from": 9, "to": 5, "reason": "rise", "values": {}, "tightened": "lr"}]
     records = [record("sgd", seed, config={**free, "seed": seed}) for seed in (0, 1)]
     assert "rollbacks" not in text(records)
     records += [record("sgd", seed, config={**guarded, "seed": seed}, rollbacks=once * seed) for seed in (0, 1)]

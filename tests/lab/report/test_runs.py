@@ -79,7 +79,7 @@ def test_no_runs_are_an_error_that_names_the_folder(compared, tmp_path):
         ({"metrics": {"average_accuracy": 0.999}}, "must be that of the accuracy matrix, 0."),
         ({"decisions": {"layer": 3}}, "`decisions.layer`"),
         ({"seed": "many"}, "`seed`"),
-        ({"data": {"name": "mnist"}}, "`data.train` must be of type int, got None"),
+        ({"data": {"name": "mnist"}}, "`data.train`: Field required"),
         ({"unheard": 1}, "unheard"),
     ],
 )

@@ -297,7 +297,8 @@ def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
     try:
         return make_config(config).model_dump()
     except ConfigError:
-        return {**{name: field.default for name, field in RunConfig.model_fields.items()}, **config}
+        missing = {name: each.default for name, each in RunConfig.model_fields.items() if name not in config}
+        return {**config, **missing}
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

@@ -87,7 +87,6 @@ class RayRunner:
     gpus: float | None = None
 
     def __post_init__(self) -> None:
-        import_ray()
         if self.cpus is not None and not (isfinite(self.cpus) and self.cpus > 0):
             raise ConfigError(f"`cpus` must be above 0, got {self.cpus:g}")
         if self.gpus is not None and not (isfinite(self.gpus) and self.gpus >= 0):
@@ -95,6 +94,7 @@ class RayRunner:
         for name, amount in (("cpus", self.cpus), ("gpus", self.gpus)):
             if amount is not None and amount > 1 and amount != int(amount):
                 raise ConfigError(f"`{name}` must be a whole number if it is above 1, got {amount:g}")
+        import_ray()
 
     def __call__(
         self,
