@@ -93,13 +93,13 @@ def find_difference(held: Mapping[str, Any], config: RunConfig) -> str:
 def check_label(folder: Path, label: Label, config: RunConfig, data: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another run, or on other data."""
     _check_same_run(folder / label.name, label.config, config)
-    _check_same_data(folder, label.data, data)
+    check_same_data(folder, label.data, data)
 
 
 def check_record(folder: Path, record: Record, config: RunConfig, data: Mapping[str, Any]) -> None:
     """Refuse the record of another run, or on other data."""
     _check_same_run(folder / RECORD, record.config, config)
-    _check_same_data(folder, record.data, data)
+    check_same_data(folder, record.data, data)
 
 
 def reuse_record(folder: Path, record: Record, config: RunConfig, data: Mapping[str, Any]) -> Record:
@@ -117,7 +117,7 @@ def _check_same_run(path: Path, held: Mapping[str, Any], config: RunConfig) -> N
         )
 
 
-def _check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_same_data(folder: Path, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to resume a run on other data, and to reuse results on other data."""
     if not is_same_data(held, wanted):
         other = held.get("digest") != wanted.get("digest")
