@@ -289,16 +289,18 @@ def make_config(values: Mapping[str, Any], file: Path | None = None) -> RunConfi
 
 
 def complete_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a record with the defaults of settings that are newer than the record.
+    """Return the settings of a record with the defaults of those it lacks.
 
-    Settings that are of no run here are returned as they are: of a method that is not installed, say, or that name
-    code of the user's that is not loaded.
+    The settings may be of a method that is not installed, or name code of the user's that is not loaded.
     """
     try:
         return make_config(config).model_dump()
     except ConfigError:
-        missing = {name: each.default for name, each in RunConfig.model_fields.items() if name not in config}
-        return {**config, **missing}
+        fields = {
+            name: field for name, field in RunConfig.model_fields.items() if name in config or not field.is_required()
+        }
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+        return {**defaults, **config}
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
