@@ -41,9 +41,9 @@ def bench(
 
         from sfao.lab.bench import MODEL_INPUTS, make_table, measure
         from sfao.lab.report.tables import print_table, render_markdown
-        from sfao.lab.run.setup import usable_device
         from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
         from sfao.lab.run.files import write_json, write_text
+        from sfao.lab.run.setup import usable_device
 
         with reraise_as(ConfigError):
             chosen = usable_device(device)
