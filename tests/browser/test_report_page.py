@@ -192,9 +192,3 @@ def test_in_print_there_are_no_controls_and_figures_stay_whole(page):
     inside = page.locator("figure").evaluate_all("all => all.map(one => getComputedStyle(one).breakInside)")
     assert set(inside) == {"avoid"}
     assert len(page.pdf()) > 10_000
-
-
-def test_less_motion_where_it_is_asked_for(page):
-    page.emulate_media(reduced_motion="reduce")
-    moving = "[...document.querySelectorAll('*')].map(one => getComputedStyle(one).transitionDuration)"
-    assert set(page.evaluate(moving)) == {"0s"}

@@ -77,12 +77,6 @@ def test_a_method_that_failed_on_some_seeds_is_the_baseline_only_where_no_other_
     assert only_group([*ours, *troubled]).baseline == "gem"
 
 
-def test_without_a_baseline_there_is_no_test():
-    group = only_group([record("sfao", 0), record("joint", 0)])
-    assert group.baseline == ""
-    assert [row.test for row in group.rows] == [None, None]
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -124,10 +118,6 @@ def test_files_that_are_not_the_publishers_are_named():
     assert only_group([record("sgd", 0, data=own)]).caveat == (
         "On files of mnist that are not known to be the publisher's."
     )
-
-
-def test_one_group_needs_no_notice():
-    assert compare_records(THREE).notice == ""
 
 
 def test_data_that_is_not_the_whole_set_is_named():
@@ -248,11 +238,6 @@ def test_the_title_tells_how_many_images_were_learnt_from():
     assert title(failed, record("sgd", 0, trained_on=3200)) == "3,200 of 4,000 training images of mnist-5k"
 
 
-def test_equals_are_equally_bold():
-    records = [record("sgd", 0, 0.5), record("ewc", 0, 0.5), record("si", 0, 0.4)]
-    assert as_markdown(compare_records(records)).count("**0.500**") == 2
-
-
 def test_a_warning_is_listed_once_with_the_runs_it_concerns():
     records = [record("ewc", seed, warnings=["the penalty is always zero"]) for seed in (0, 1)]
     records += [record("si", 4, warnings=["the penalty is always zero", "another"])]
@@ -305,17 +290,6 @@ def test_the_table_fits_the_terminal_with_nothing_cut(width, pieces):
     numbers = "3 0.720 ± 0.020 0.670, 0.770 0.875 0.300 ± 0.000 2.0 MB 3.0 s 1.5x baseline"
     assert " ".join(word for row in rows for word in row) == numbers
     assert sum("4,000 training" in line for line in lines) == 1
-
-
-def test_a_long_name_takes_several_lines_and_the_table_stays_whole():
-    known = {"method": "sfao", "seed": 0, "lr": 0.1, "model": {"name": "mlp"}}
-    swept = [
-        record("sfao", 0, config={**known, "options": {"a_setting": value, "another_setting": value}})
-        for value in (1, 2)
-    ]
-    lines = text(swept, width=100).splitlines()
-    assert all(len(line) <= 100 for line in lines)
-    assert sum("95 % interval" in line for line in lines) == 1
 
 
 def test_why_there_is_no_p_value_is_said():

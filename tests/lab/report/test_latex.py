@@ -33,19 +33,6 @@ def test_every_line_has_the_columns_that_the_table_declares():
     assert rows(as_latex(compare_records(troubled)))[3][-1] == "1 failed"
 
 
-def test_what_must_not_be_compared_is_in_tables_of_its_own():
-    text = as_latex(compare_records([record("sgd", 0, 0.2), record("sgd", 0, 0.8, scenario="class")]))
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
-    assert [cells[2] for cells in rows(text)] == ["0.200", "0.800"]
-    assert len(set(re.findall(r"\\label\{(.*?)\}", text))) == 2
-
-
-def test_names_with_settings_are_escape_latex():
-    faster = {"method": "sgd", "seed": 0, "weight_decay": "50%", "model": {"name": "mlp"}}
-    text = as_latex(compare_records([record("sgd", 0), record("sgd", 0, config=faster)]))
-    assert r"weight\_decay=50\%" in text
-
-
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
 def test_it_compiles_and_fits_the_text_of_an_article(tmp_path):
     odd = {"method": "sgd", "seed": 0, "x": "_%&#$\\{}^~|`<>", "model": {"name": "mlp"}}

@@ -5,12 +5,19 @@ const charts = (() => {
   const { mean, deviation, sum } = statistics;
   const DECISIONS = ["accept", "project", "discard", "zero"];
   const MARGIN = { left: 44, right: 10, top: 20, bottom: 34 };
-  const MOST_MATRICES = 12;
+  const [MOST_MATRICES, MOST_LINES] = [12, 20];
   const DASHES = [null, "6 3", "2 2", "9 3 2 3"];
   const percent = (share) => `${(100 * share).toFixed(0)} %`;
   const plusMinus = (values) => {
     const std = deviation(values);
     return mean(values).toFixed(3) + (std === null ? "" : ` ± ${std.toFixed(3)}`);
+  };
+
+  // Of too many rows, the most accurate in their order, and a sentence on the others.
+  const pick = (rows, most) => {
+    const best = new Set(rows.toSorted((a, b) => b.accuracy.mean - a.accuracy.mean).slice(0, most));
+    const left = rows.length - best.size;
+    return [rows.filter((row) => best.has(row)), left ? ` ${left} more methods not shown: filter to see them.` : ""];
   };
 
   const figure = (title, caption, ...content) =>
@@ -119,7 +126,9 @@ const charts = (() => {
     const y = { range: yRange, ticks: ticks(...yRange), text: (at) => at.toFixed(2), label: "accuracy" };
     return panel({ label, height: 280, x: axis, y }, (place) => {
       for (const point of points) Object.assign(point, { x: place.across(point.cost), y: place.up(point.accuracy) });
-      const front = paretoFront(points).flatMap((point, at, all) => (at ? [[point.x, all[at - 1].y], [point.x, point.y]] : [[point.x, point.y]]));
+      const best = paretoFront(points);
+      const front = best.flatMap((point, at) => (at ? [[point.x, best[at - 1].y], [point.x, point.y]] : [[point.x, point.y]]));
+      const named = points.length > MOST_LINES ? best : points;
       return [
         front.length > 1 && svg("path", { d: path(front), class: "front" }),
         points.map(({ x, std, accuracy, row }) => svg("line", { x1: x, x2: x, y1: place.up(accuracy - std), y2: place.up(accuracy + std), stroke: row.color })),
@@ -127,7 +136,7 @@ const charts = (() => {
           cx: x, cy: at, r: 4.5, fill: row.storesData ? "var(--paper)" : row.color, stroke: row.color, "stroke-width": 1.5, class: "point",
           "data-value": `${row.name}: accuracy ${plusMinus(row.runs.map((run) => run.accuracy))}, ${cost.text(value)}`,
         })),
-        placeNames(points, front, place),
+        placeNames(named, front, place),
       ].flat();
     });
   };
@@ -164,10 +173,8 @@ const charts = (() => {
 
   const matrices = (group, rows) => {
     if (!rows.length) return null;
-    const best = rows.toSorted((a, b) => b.accuracy.mean - a.accuracy.mean).slice(0, MOST_MATRICES);
-    const shown = rows.filter((row) => best.includes(row));
-    const left = rows.length - shown.length;
-    const caption = `Percent, mean over seeds; rows: after which task, columns: on which task. A task is learned on the outlined diagonal, and kept or forgotten below it.${left ? ` ${left} more methods not shown: filter to see them.` : ""}`;
+    const [shown, others] = pick(rows, MOST_MATRICES);
+    const caption = `Percent, mean over seeds; rows: after which task, columns: on which task. A task is learned on the outlined diagonal, and kept or forgotten below it.${others}`;
     return figure("Accuracy on every task after every task", caption, make("div", { class: "matrices" }, shown.map(matrixTable(group))));
   };
 
@@ -175,7 +182,8 @@ const charts = (() => {
     if (!rows.length || rows[0].runs[0].matrix.length < 2) return null;
     const tasks = rows[0].runs[0].matrix.length;
     const used = {};
-    const lines = rows.map((row) => {
+    const [shown, others] = pick(rows, MOST_LINES);
+    const lines = shown.map((row) => {
       used[row.color] = (used[row.color] ?? -1) + 1;
       const values = Array.from({ length: tasks }, (_, at) => row.runs.map((run) => run.forgettingSoFar[at]));
       return { ...row, values, means: values.map(mean), dash: DASHES[used[row.color] % DASHES.length] };
@@ -192,7 +200,7 @@ const charts = (() => {
         line.values.map((own, at) => svg("circle", { cx: across(at + 1), cy: up(mean(own)), r: 3, fill: line.color, class: "point", "data-value": `${line.name} after task ${at + 1}: ${plusMinus(own)}` })),
       ].flat();
     }));
-    const caption = "Average forgetting over the tasks seen so far: the best accuracy ever measured on a task minus the present one. Mean over seeds; the bands are one standard deviation.";
+    const caption = `Average forgetting over the tasks seen so far: the best accuracy ever measured on a task minus the present one. Mean over seeds; the bands are one standard deviation.${others}`;
     return figure("Forgetting while tasks are learned", caption, legend(lines), chart);
   };
 
