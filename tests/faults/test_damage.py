@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sfao.lab.cli.app import app
-from sfao.lab.report.runs import ReportError, load_runs
+from sfao.lab.report.runs import load_runs
 from sfao.lab.run.checkpoint import LATEST, PREVIOUS, load_checkpoint, read_label
 from sfao.lab.run.config import configure
-from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
+from sfao.lab.run.errors import ConfigError, FolderError, Interrupted, ReportError
 from sfao.lab.run.record import load_record
 from tests.faults.small_runs import TINY, check_same, do_run, make_config, save_after_every_step
 from tests.faults.tally import in_soak

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from sfao.lab.metrics import summary
-from sfao.lab.report.runs import ReportError, find_unfinished_runs, group_runs, load_runs, write_notices
+from sfao.lab.report.runs import find_unfinished_runs, group_runs, load_runs, write_notices
+from sfao.lab.run.errors import ReportError
 from sfao.lab.run.record import RECORD
 from tests.lab.report.real_runs import edited
 from tests.records import read_values

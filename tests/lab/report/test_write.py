@@ -11,8 +11,9 @@ import pytest
 
 from sfao.lab.report.comparison import compare_records
 from sfao.lab.report.headline import find_findings
-from sfao.lab.report.runs import ReportError, group_runs
+from sfao.lab.report.runs import group_runs
 from sfao.lab.report.write import make_page, write_report
+from sfao.lab.run.errors import ReportError
 from tests.lab.report.real_runs import HOSTILE, edited, report, share_hostile_report, share_report
 from tests.lab.report.test_figures import copies
 

@@ -81,12 +81,12 @@ def error_handler(debug: bool, resume: str = "run the same command again to resu
     """
     from sfao.checks import MissingLibrary
     from sfao.lab.data.errors import DataError
-    from sfao.lab.report.runs import ReportError
     from sfao.lab.run.errors import (
         ConfigError,
         FolderError,
         Interrupted,
         NotDeterministic,
+        ReportError,
         is_out_of_memory,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sfao.lab.methods import METHODS
 from sfao.lab.report.comparison import BOUND, Group, compare_records, group_records, name_rows, split_into_rows
-from sfao.lab.run.errors import reraise_as
+from sfao.lab.run.errors import ReportError, reraise_as
 from sfao.lab.run.folder import CONFIG
 from sfao.lab.run.record import RECORD, Record, load_record
 from sfao.lab.run.run_log import STEPS
@@ -19,10 +19,6 @@ from sfao.lab.safe_io import parse_json, read_file
 
 #: The decisions that steps.jsonl counts for every layer.
 DECISIONS = ("accept", "project", "discard", "zero")
-
-
-class ReportError(ValueError):
-    """No runs, a run that cannot be read, or a folder that must not be written to: bad usage, exit code 2."""
 
 
 @dataclass(frozen=True)

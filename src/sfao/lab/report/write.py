@@ -14,7 +14,6 @@ from sfao.lab.report.page.assets import read_asset, render_page
 from sfao.lab.report.page.data import describe_group
 from sfao.lab.report.runs import (
     LoadedRun,
-    ReportError,
     RunGroup,
     find_unfinished_runs,
     group_runs,
@@ -23,6 +22,7 @@ from sfao.lab.report.runs import (
 )
 from sfao.lab.report.style import FORMATS
 from sfao.lab.report.tables import render_html
+from sfao.lab.run.errors import ReportError
 from sfao.lab.run.files import write_atomically
 
 PAGE = "report.html"

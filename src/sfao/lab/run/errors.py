@@ -12,6 +12,10 @@ class FolderError(RuntimeError):
     """An output folder that holds something else, or is in use: bad usage, exit code 2."""
 
 
+class ReportError(ValueError):
+    """No runs, a run that cannot be read, or a folder that must not be written to: bad usage, exit code 2."""
+
+
 class Diverged(Exception):  # noqa: N818, it names what happened
     """Losses or outputs are no longer finite numbers."""
 
