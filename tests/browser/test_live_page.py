@@ -136,7 +136,7 @@ def test_many_layers_of_any_name_are_text_and_can_be_found_and_a_server_that_goe
     page.set_viewport_size(PHONE)
     said = []
     with serve_run(tmp_path, None, said.append) as live:
-        live._tell()
+        live._announce()
         page.goto(said[0].split()[-1])
         expect(page.locator("#layers li")).to_have_count(len(names))
         assert page.locator("#layers .name").all_inner_texts()[:5] == names[:5]

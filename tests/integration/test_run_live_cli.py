@@ -71,7 +71,7 @@ def test_ctrl_c_ends_the_page_with_the_command_and_who_looks_is_told(tmp_path, p
     command = ["run", "split-mnist-5k", "--method", "sfao", "--live", "--live-port", port, "--threads", "1"]
     process = Command(*command, "--set", "epochs=100", "--quiet", "--out", "run", cwd=tmp_path)
     states = read_states(port, process)
-    next(state for state in states if state["history"]["stretches"])
+    next(state for state in states if state["history"]["buckets"])
     process.send_signal(signal.SIGINT)
     *_, last = states
     out, errors = process.communicate(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""The course of a run in a bounded number of stretches."""
+"""The telemetry of a run: lines of a growing file, in a bounded number of buckets."""
 
 import json
 from math import isclose, nan
@@ -7,17 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfao.lab.live.history import MOST_STRETCHES, History
+from sfao.lab.live import history
+from sfao.lab.live.history import MAX_BUCKETS, History, LineReader, downsample
+from sfao.lab.safe_io import InputError
+
+lines_of_a_file = st.lists(st.binary(max_size=5).map(lambda data: data.replace(b"\n", b"-") + b"\n"), max_size=8)
 
 
 def line(number, task=0, loss=1.0, **layers):
-    """The line of a step; of each layer {decisions so far} and looks."""
+    """Return the line of a step; of each layer the decisions so far, and telemetry."""
     decisions = {
         name: dict(zip(("accept", "project", "discard", "zero"), counts, strict=True))
         for name, (counts, _) in layers.items()
     }
-    looks = {name: seen for name, (_, seen) in layers.items() if seen}
-    return {"step": 20 * number, "task": task, "epoch": 0, "loss": loss, "decisions": decisions, "gate": looks}
+    gate = {name: seen for name, (_, seen) in layers.items() if seen}
+    return {"step": 20 * number, "task": task, "epoch": 0, "loss": loss, "decisions": decisions, "gate": gate}
 
 
 def history_of(lines):
@@ -28,90 +32,128 @@ def history_of(lines):
 
 
 @given(st.integers(1, 700), st.integers(0, 2**16))
-def test_the_stretches_are_few_and_lose_nothing(count, seed):
+def test_there_are_few_buckets_and_they_lose_nothing(count, seed):
     losses = [(seed * number) % 97 / 7 for number in range(1, count + 1)]
     lines = [
         line(number, loss=loss, a=((number, 2 * number, 0, 0), {"kept": loss / 14}))
         for number, loss in enumerate(losses, start=1)
     ]
-    stretches = history_of(lines).stretches
-    assert len(stretches) < 2 * MOST_STRETCHES
-    assert len(stretches) >= min(count, MOST_STRETCHES)
-    assert [s.step for s in stretches] == sorted(s.step for s in stretches)
-    assert stretches[-1].step == 20 * count
-    assert stretches[-1].layers[0].counts == (count, 2 * count, 0, 0)
-    assert sum(s.lines for s in stretches) == sum(s.loss.count for s in stretches) == count
-    assert isclose(sum(s.loss.total for s in stretches), sum(losses), abs_tol=1e-6)
-    assert max(s.lines for s in stretches) <= 2 * min(s.lines for s in stretches[:-1] or stretches)
-    for stretch in stretches:
-        assert 2 * stretch.step / 20 == stretch.layers[0].counts[1]
-        assert isclose(stretch.layers[0].looks[0].total * 14, stretch.loss.total, abs_tol=1e-6)
+    buckets = history_of(lines).buckets
+    assert min(count, MAX_BUCKETS) <= len(buckets) < 2 * MAX_BUCKETS
+    assert len({bucket.lines for bucket in buckets[:-1]}) <= 1
+    assert buckets[-1].step == 20 * count
+    assert sum(bucket.lines for bucket in buckets) == sum(bucket.loss.count for bucket in buckets) == count
+    assert isclose(sum(bucket.loss.total for bucket in buckets), sum(losses), abs_tol=1e-6)
+    for bucket in buckets:
+        assert bucket.layers[0].counts == [bucket.step / 20, 2 * bucket.step / 20, 0, 0]
+        assert isclose(bucket.layers[0].means[0].total * 14, bucket.loss.total, abs_tol=1e-6)
 
 
-@pytest.mark.parametrize("length", [3, 111])
-def test_new_tasks_are_marked_where_they_begin_and_where_they_are_few_stretches_end_there(length):
-    count = 5 * MOST_STRETCHES
-    made = history_of(line(number, task=number // length) for number in range(count))
-    ends = [20 * (end - 1) for end in range(length, count, length)]
-    assert made.task_ends == ends
-    assert len(made.stretches) < 2 * MOST_STRETCHES
-    assert (set(ends) <= {stretch.step for stretch in made.stretches}) == (length == 111)
+def test_new_tasks_are_marked_after_their_last_step():
+    made = history_of(line(number, task=number // 111) for number in range(5 * MAX_BUCKETS))
+    assert made.task_ends == [20 * (end - 1) for end in (111, 222, 333)]
 
 
-def test_the_page_gets_counts_and_looks_by_layer_and_null_for_what_is_not_there():
-    made = history_of(
-        [
-            line(1, loss=0.5, a=((20, 0, 0, 0), {})),
-            line(
-                2, loss=0.25, a=((20, 19, 1, 0), {"kept": 0.123456, "drift": 0.5}), b=((0, 0, 0, 40), {"cosine": -1.0})
-            ),
-        ]
-    )
-    assert json.loads(made.as_json()) == {
+def test_the_page_gets_counts_and_means_by_layer_and_null_for_missing_ones():
+    second = {"a": ((20, 19, 1, 0), {"kept": 0.123456, "drift": 0.5}), "b": ((0, 0, 0, 40), {"cosine": -1.0})}
+    made = history_of([line(1, loss=0.5, a=((20, 0, 0, 0), {})), line(2, loss=0.25, **second)])
+    assert json.loads(json.dumps(made.as_json())) == {
         "layers": ["a", "b"],
         "taskEnds": [],
-        "stretches": [
+        "buckets": [
             [20, 0, 0, 0.5, [[20, 0, 0, 0, None, None, None]]],
             [40, 0, 0, 0.25, [[20, 19, 1, 0, 0.1235, 0.5, None], [0, 0, 0, 40, None, None, -1.0]]],
         ],
     }
 
 
+def test_the_drift_of_a_bound_is_a_share_of_what_is_allowed():
+    bound = {**line(1), "gate": {"a": {"drift": 0.05, "allowed": 0.1}}}
+    assert history_of([bound]).as_json()["buckets"][0][4] == [[0, 0, 0, 0, None, 0.5, None]]
+
+
 def test_numbers_that_are_not_finite_are_left_out_of_means():
     made = history_of([line(1, loss=nan, a=((1, 0, 0, 0), {"kept": nan}))])
-    assert json.loads(made.as_json())["stretches"] == [[20, 0, 0, None, [[1, 0, 0, 0, None, None, None]]]]
+    assert made.as_json()["buckets"] == [[20, 0, 0, None, [[1, 0, 0, 0, None, None, None]]]]
 
 
-def test_names_of_layers_that_act_are_shown():
+def test_control_characters_in_names_are_shown():
     made = history_of([line(1, **{"a\x1b\u202e</script>": ((1, 0, 0, 0), {})})])
-    assert json.loads(made.as_json())["layers"] == ["a\\x1b\\u202e</script>"]
-    assert "\n" not in made.as_json()
+    assert made.as_json()["layers"] == ["a\\x1b\\u202e</script>"]
 
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"step": "20"},
-        {"step": -1},
-        {"task": None},
-        {"loss": "low"},
-        {"decisions": []},
-        {"decisions": {"a": {"accept": 1}}},
-        {"gate": None},
-    ],
+    [{"step": "20"}, {"step": -1}, {"loss": "low"}, {"decisions": []}, {"decisions": {"a": {"accept": 1}}}],
 )
-def test_a_line_that_is_none_is_refused_and_changes_no_stretch(changes):
+def test_an_invalid_line_is_refused_and_changes_no_bucket(changes):
     made = history_of([line(1, a=((20, 0, 0, 0), {}))])
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         made.add({**line(2, a=((40, 0, 0, 0), {})), **changes})
-    assert [stretch.step for stretch in made.stretches] == [20]
+    assert [bucket.step for bucket in made.buckets] == [20]
 
 
-@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=600))
-def test_lines_at_any_steps_make_few_stretches_none_of_which_is_too_wide(gaps):
-    steps = [sum(gaps[: number + 1]) for number in range(len(gaps))]
-    made = history_of({**line(1), "step": step} for step in steps)
-    assert len(made.stretches) < 2 * MOST_STRETCHES
-    ends = [0, *(stretch.step for stretch in made.stretches)]
-    for begin, end, stretch in zip(ends, ends[1:], made.stretches, strict=False):
-        assert stretch.lines == 1 or end - begin <= 4 * steps[-1] / MOST_STRETCHES
+# -- The file --------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(lines_of_a_file, max_size=5), st.integers(0, 3))
+def test_each_whole_line_is_read_once(tmp_path_factory, parts, held_back):
+    path = tmp_path_factory.mktemp("lines") / "steps.jsonl"
+    reader, read, written = LineReader(path), [], b""
+    for part in parts:
+        written += b"".join(part)
+        path.write_bytes(written[: len(written) - held_back])  # the end is not there yet
+        lines, was_cut = reader.read()
+        assert not was_cut
+        read += lines
+    path.write_bytes(written)
+    read += reader.read()[0]
+    assert b"".join(read) == written
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in read)
+    assert reader.read()[0] == []
+
+
+@given(lines_of_a_file.filter(bool), st.integers(0, 8), lines_of_a_file)
+def test_after_a_cut_the_lines_are_those_of_the_file(tmp_path_factory, before, kept, after):
+    path = tmp_path_factory.mktemp("lines") / "steps.jsonl"
+    path.write_bytes(b"".join(before))
+    reader = LineReader(path)
+    read, _ = reader.read()
+    path.write_bytes(b"".join([*before[:kept], *after]))
+    lines, was_cut = reader.read()
+    read = lines if was_cut else read + lines
+    # A cut that leaves the same last line in the same place cannot be told from none.
+    assert read[-1:] == [*before[:kept], *after][-1:]
+    assert sum(map(len, read)) == path.stat().st_size
+
+
+def test_a_missing_file_has_no_lines(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    reader = LineReader(path)
+    assert reader.read() == ([], False)
+    path.write_bytes(b"one\n")
+    assert reader.read() == ([b"one\n"], False)
+    path.unlink()
+    assert reader.read() == ([], True)
+
+
+def test_an_endless_line_and_a_link_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(history, "MAX_LINE", 10)
+    path = tmp_path / "steps.jsonl"
+    path.write_bytes(b"12345\n" * 3)
+    reader = LineReader(path)
+    assert [len(reader.read()[0]) for _ in range(4)] == [1, 1, 1, 0]
+    with open(path, "ab") as file:
+        file.write(b"x" * 50)
+    with pytest.raises(InputError, match="at most 10 bytes"):
+        reader.read()
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError, match="not a link"):
+        LineReader(tmp_path / "link").read()
+
+
+def test_downsampled_lines_are_evenly_spaced_and_have_the_last():
+    lines = [b"%03d\n" % number for number in range(100)]
+    assert downsample(lines, 40) == [b"%03d\n" % number for number in range(9, 100, 10)]
+    assert downsample(lines, 400) == lines
+    assert downsample(lines, 1) == lines[-1:]

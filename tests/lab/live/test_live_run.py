@@ -1,4 +1,4 @@
-"""The states of a run that is looked at: made at most so often, and at once when it ends."""
+"""The states of a run that is looked at: made at most every half second, and at once when it ends."""
 
 import json
 import re
@@ -30,13 +30,13 @@ def test_all_who_look_within_a_moment_get_the_same_and_the_end_is_told_at_once(t
     live = LiveRun(tmp_path, lambda: None, clock)
     write_step(tmp_path, 20)
     first = live.as_json()
-    assert [stretch[0] for stretch in json.loads(first)["history"]["stretches"]] == [20]
+    assert [bucket[0] for bucket in json.loads(first)["history"]["buckets"]] == [20]
     write_step(tmp_path, 40)
     assert live.as_json() is first
     live.end(Ending("done", "The run is done"))
     told = json.loads(live.as_json())
     assert told["ending"]["headline"] == "The run is done"
-    assert [stretch[0] for stretch in told["history"]["stretches"]] == [20, 40]
+    assert [bucket[0] for bucket in told["history"]["buckets"]] == [20, 40]
 
 
 def test_a_moment_later_there_is_another(tmp_path):
@@ -45,7 +45,7 @@ def test_a_moment_later_there_is_another(tmp_path):
     live.as_json()
     write_step(tmp_path, 20)
     clock.now = 1.1 * REFRESH
-    assert len(json.loads(live.as_json())["history"]["stretches"]) == 1
+    assert len(json.loads(live.as_json())["history"]["buckets"]) == 1
 
 
 def test_telemetry_that_cannot_be_read_is_told_until_it_can(tmp_path):
@@ -54,12 +54,12 @@ def test_telemetry_that_cannot_be_read_is_told_until_it_can(tmp_path):
     (tmp_path / STEPS).symlink_to(tmp_path / "elsewhere")
     told = json.loads(live.as_json())
     assert re.fullmatch(rf"{STEPS} cannot be read: .*not a link.*", *told["notices"])
-    assert told["history"]["stretches"] == []
+    assert told["history"]["buckets"] == []
     (tmp_path / STEPS).unlink()
     write_step(tmp_path, 20)
     clock.now = 1.1 * REFRESH
     told = json.loads(live.as_json())
-    assert (told["notices"], len(told["history"]["stretches"])) == ([], 1)
+    assert (told["notices"], len(told["history"]["buckets"])) == ([], 1)
 
 
 @pytest.mark.parametrize(

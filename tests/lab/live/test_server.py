@@ -22,7 +22,7 @@ def idle(tmp_path):
     """The address of a page whose run has not begun."""
     said = []
     with serve_run(tmp_path, None, said.append) as live:
-        live._tell()
+        live._announce()
         yield said[0].split()[-1]
 
 
@@ -131,26 +131,6 @@ def test_it_listens_on_this_machine_alone(idle):
             socket.create_connection((address, port_of(idle)), 5).close()
 
 
-def test_more_connections_than_it_takes_are_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 2)
-    said = []
-    with serve_run(tmp_path, None, said.append) as live:
-        live._tell()
-        place = ("127.0.0.1", port_of(said[0]))
-        first, second, one_more = (socket.create_connection(place, PATIENCE) for _ in range(3))
-        assert one_more.recv(1) == b""
-        for each in (first, second, one_more):
-            each.close()
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            try:
-                assert ask(said[0])[0].status == 200
-                return
-            except ConnectionError:  # not all of them are noticed to be gone yet
-                time.sleep(0.01)
-        pytest.fail("the connections stayed taken")
-
-
 # -- Ports, errors and ends --------------------------------------------------------------------------------
 
 
@@ -173,8 +153,8 @@ def test_the_port_is_free_again_at_once(tmp_path):
 def test_an_error_in_the_server_is_said_once_and_leaves_the_run_alone(tmp_path, monkeypatch):
     said = []
     with serve_run(tmp_path, None, said.append) as live:
-        live._tell()
-        monkeypatch.setattr(live, "_write", lambda: 1 / 0)
+        live._announce()
+        monkeypatch.setattr(live, "_read_state", lambda: 1 / 0)
         for _ in range(2):
             assert list(Events(said[0].split()[-1])) == []
     assert said[1:] == ["sfao: the live page has an error, the run goes on: ZeroDivisionError: division by zero"]
@@ -185,7 +165,7 @@ def test_every_error_ends_the_server_and_is_told_to_who_looks(tmp_path):
 
     def fail_under_the_page():
         with serve_run(tmp_path, None, said.append) as live:
-            live._tell()
+            live._announce()
             events = Events(said[0].split()[-1])
             readers.append(Thread(target=lambda: states.extend(events), daemon=True))
             readers[0].start()
@@ -209,7 +189,7 @@ def test_one_who_reads_nothing_does_not_hold_the_command_up(tmp_path, monkeypatc
     (tmp_path / STEPS).write_text("".join(json.dumps(line) + "\n" for line in long_lines()))
     said = []
     with serve_run(tmp_path, None, said.append) as live:
-        live._tell()
+        live._announce()
         with socket.socket() as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
             deaf.connect(("127.0.0.1", port_of(said[0])))

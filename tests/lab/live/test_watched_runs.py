@@ -18,25 +18,25 @@ def test_a_run_is_watched_from_its_first_steps_to_its_end_and_is_the_same(tmp_pa
         first = next(iter(events))
         assert (first["title"], first["place"]) == ("sfao on split-mnist-5k, seed 0", "Task 1 of 2, epoch 1 of 4")
         assert (first["step"], first["steps"], first["rows"], first["summary"]) == (1, 128, [], {})
-        assert first["history"]["stretches"] == []
+        assert first["history"]["buckets"] == []
         held.go_to(40)
-        state = events.wait_for(lambda state: len(state["history"]["stretches"]) == 2)
-        assert [stretch[0] for stretch in state["history"]["stretches"]] == [20, 40]
+        state = events.wait_for(lambda state: len(state["history"]["buckets"]) == 2)
+        assert [bucket[0] for bucket in state["history"]["buckets"]] == [20, 40]
         assert "left" in state["time"]
         held.go_to(100)
-        state = events.wait_for(lambda state: len(state["history"]["stretches"]) == 5 and state["step"] == 100)
+        state = events.wait_for(lambda state: len(state["history"]["buckets"]) == 5 and state["step"] == 100)
         assert (len(state["rows"]), state["place"]) == (1, "Task 2 of 2, epoch 3 of 4")
         assert state["summary"]["accuracy"] == state["rows"][0][0]
         assert state["history"]["taskEnds"] == [60]
         assert state["history"]["layers"] == ["hidden1", "classifier"]
-        last = state["history"]["stretches"][-1]
+        last = state["history"]["buckets"][-1]
         assert all(sum(layer[:4]) == 100 and layer[1] > 0 and 0 < layer[4] < 1 for layer in last[4])
         held.go_to(inf)
         *_, end = events
     assert end["ending"]["status"] == "done"
     assert end["ending"]["command"] == f"sfao report {tmp_path / 'run'}"
     assert end["rows"] == held.record.accuracy_matrix
-    assert (end["step"], end["place"]) == (128, "All 2 tasks learnt")
+    assert (end["step"], end["place"]) == (128, "All 2 tasks learned")
     assert "left" not in end["time"]
     alone = run_unwatched(tmp_path / "alone")
     for name in ("weights_sha256", "steps_sha256", "accuracy_matrix", "decisions"):
@@ -56,7 +56,7 @@ def test_a_resumed_run_shows_the_earlier_part_too(tmp_path):
     with held_run(tmp_path / "run", resume=True) as again:
         state = next(iter(Events(again.address)))
         assert (state["step"], len(state["rows"])) == (91, 1)
-        assert [stretch[0] for stretch in state["history"]["stretches"]] == [20, 40, 60, 80]
+        assert [bucket[0] for bucket in state["history"]["buckets"]] == [20, 40, 60, 80]
     assert again.record.status == "done"
 
 
@@ -64,7 +64,7 @@ def test_a_method_without_a_gate_has_a_history_without_layers(tmp_path):
     with held_run(tmp_path / "run", "sgd", first=40) as held:
         state = next(iter(Events(held.address)))
         assert state["history"]["layers"] == []
-        assert [stretch[3] is not None for stretch in state["history"]["stretches"]] == [True, True]
+        assert [bucket[3] is not None for bucket in state["history"]["buckets"]] == [True, True]
 
 
 def test_lines_that_a_rollback_cut_are_gone_and_the_rollback_is_told(tmp_path):
@@ -76,7 +76,7 @@ def test_lines_that_a_rollback_cut_are_gone_and_the_rollback_is_told(tmp_path):
         *_, end = events
     assert len(held.record.rollbacks) == 1
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / STEPS).read_text().splitlines()]
-    assert [stretch[0] for stretch in end["history"]["stretches"]] == steps
+    assert [bucket[0] for bucket in end["history"]["buckets"]] == steps
     assert "rollback in task 2" in end["notices"][0]
 
 
@@ -95,7 +95,7 @@ def test_telemetry_that_cannot_be_read_is_told_and_the_run_goes_on(tmp_path):
             file.write("{}\n[1]\nno JSON\n")
         state = next(iter(Events(held.address)))
         assert state["notices"] == [f"a line of {STEPS} is damaged; this page leaves it out"]
-        assert len(state["history"]["stretches"]) == 1
+        assert len(state["history"]["buckets"]) == 1
     assert held.record.status == "done"
 
 

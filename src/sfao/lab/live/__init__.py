@@ -1,1 +1,1 @@
-"""The page that shows a run while it goes on, served to this machine alone."""
+"""The page of `sfao run --live`: a run while it trains."""

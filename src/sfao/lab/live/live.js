@@ -1,47 +1,8 @@
-"use strict";
 (() => {
-  const KEY = "sfao-theme";
   const LIVES = 3;
   const DECISIONS = ["accept", "project", "discard"];
   const ZERO = 3, KEPT = 4, DRIFT = 5, COSINE = 6;
-  const SVG = "http://www.w3.org/2000/svg";
-  const root = document.documentElement;
   const find = (id) => document.getElementById(id);
-
-  // -- Light and dark ------------------------------------------------------------------------------------
-
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  // Storage may be forbidden: the switch then works without a memory.
-  const recall = () => {
-    try {
-      return localStorage.getItem(KEY);
-    } catch {
-      return null;
-    }
-  };
-  const remember = (theme) => {
-    try {
-      if (theme) localStorage.setItem(KEY, theme);
-      else localStorage.removeItem(KEY);
-    } catch {}
-  };
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
-  const kept = recall();
-  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
-
-  const setUpTheme = (button) => {
-    const show = () => button.setAttribute("aria-checked", String(isDark()));
-    button.hidden = false;
-    button.addEventListener("click", () => {
-      const dark = !isDark();
-      if (dark === system.matches) delete root.dataset.theme;
-      else root.dataset.theme = dark ? "dark" : "light";
-      remember(root.dataset.theme);
-      show();
-    });
-    system.addEventListener("change", show);
-    show();
-  };
 
   // -- Numbers as text -----------------------------------------------------------------------------------
 
@@ -54,30 +15,29 @@
     if (element.textContent !== text) element.textContent = text;
   };
   const make = (name, parent, kind = "") => {
-    const made = document.createElement(name);
-    if (kind) made.className = kind;
+    const made = ui.make(name, { class: kind || null });
     parent.append(made);
     return made;
   };
 
   // -- What a history says -------------------------------------------------------------------------------
 
-  // A stretch is [step, task, epoch, loss, layers]; a layer [accept, project, discard, zero, kept, drift, cosine], with
+  // A bucket is [step, task, epoch, loss, layers]; a layer [accept, project, discard, zero, kept, drift, cosine], with
   // the decisions counted from the beginning of the run.
-  const stepOf = (stretch) => stretch[0];
-  const layerOf = (stretch, number) => (stretch && stretch[4][number]) || null;
-  const countIn = (stretches, index, number) => {
-    const now = layerOf(stretches[index], number);
-    const before = layerOf(stretches[index - 1], number);
+  const stepOf = (bucket) => bucket[0];
+  const layerOf = (bucket, number) => (bucket && bucket[4][number]) || null;
+  const countIn = (buckets, index, number) => {
+    const now = layerOf(buckets[index], number);
+    const before = layerOf(buckets[index - 1], number);
     return now ? [0, 1, 2, ZERO].map((kind) => now[kind] - (before ? before[kind] : 0)) : null;
   };
   const shareOut = (counts) => {
     const total = counts ? counts.reduce((sum, count) => sum + count, 0) : 0;
     return total > 0 ? counts.map((count) => count / total) : null;
   };
-  const indexAt = (stretches, step) => {
-    const found = stretches.findIndex((stretch) => stepOf(stretch) >= step);
-    return found < 0 ? stretches.length - 1 : found;
+  const indexAt = (buckets, step) => {
+    const found = buckets.findIndex((bucket) => stepOf(bucket) >= step);
+    return found < 0 ? buckets.length - 1 : found;
   };
 
   // -- Charts, 1000 units wide -----------------------------------------------------------------------------
@@ -96,12 +56,12 @@
     }
     return path;
   };
-  const drawBands = (stretches, number, last) => {
+  const drawBands = (buckets, number, last) => {
     const paths = ["", "", ""];
-    stretches.forEach((stretch, index) => {
-      const shares = shareOut(countIn(stretches, index, number));
+    buckets.forEach((bucket, index) => {
+      const shares = shareOut(countIn(buckets, index, number));
       if (!shares) return;
-      const left = across(index ? stepOf(stretches[index - 1]) : 0, last), right = across(stepOf(stretch), last);
+      const left = across(index ? stepOf(buckets[index - 1]) : 0, last), right = across(stepOf(bucket), last);
       let bottom = HIGH;
       paths.forEach((_, kind) => {
         const top = bottom - HIGH * shares[kind];
@@ -117,8 +77,7 @@
     svg.setAttribute("preserveAspectRatio", "none");
     const paths = {};
     for (const kind of [...kinds, "tasks", "cursor"]) {
-      paths[kind] = document.createElementNS(SVG, "path");
-      paths[kind].setAttribute("class", kind);
+      paths[kind] = ui.svg("path", { class: kind });
       svg.append(paths[kind]);
     }
     return paths;
@@ -139,8 +98,8 @@
   const listen = (svg) => {
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
-      const stretches = state.history.stretches;
-      hovered = ((event.clientX - box.left) / box.width) * stepOf(stretches[stretches.length - 1]);
+      const buckets = state.history.buckets;
+      hovered = ((event.clientX - box.left) / box.width) * stepOf(buckets[buckets.length - 1]);
       showMoment();
     });
     svg.addEventListener("pointerleave", () => {
@@ -160,9 +119,7 @@
       const numbers = make("p", text, "numbers");
       const charts = make("div", item);
       const [bands, looks] = ["", " short"].map((kind) => {
-        const svg = document.createElementNS(SVG, "svg");
-        svg.setAttribute("class", `chart${kind}`);
-        svg.setAttribute("aria-hidden", "true");
+        const svg = ui.svg("svg", { class: `chart${kind}`, "aria-hidden": "true" });
         charts.append(svg);
         listen(svg);
         return svg;
@@ -180,24 +137,24 @@
     put(find("found"), `${count} of ${layers.length} layers`);
   };
 
-  const drawCharts = ({ layers: names, taskEnds, stretches }) => {
-    const last = stepOf(stretches[stretches.length - 1]);
+  const drawCharts = ({ layers: names, taskEnds, buckets }) => {
+    const last = stepOf(buckets[buckets.length - 1]);
     const uprights = drawUprights(taskEnds, last);
-    const top = Math.max(...stretches.map((stretch) => stretch[3] ?? 0)) || 1;
+    const top = Math.max(...buckets.map((bucket) => bucket[3] ?? 0)) || 1;
     put(find("loss-range"), `drawn from 0 to ${small(top)}`);
     put(find("last-step"), `step ${whole(last)}`);
-    draw(lossPaths.loss, drawLine(stretches.map((stretch) => [stepOf(stretch), stretch[3]]), top, last));
+    draw(lossPaths.loss, drawLine(buckets.map((bucket) => [stepOf(bucket), bucket[3]]), top, last));
     draw(lossPaths.tasks, uprights);
     makeLayers(names);
     const any = { decisions: false, kept: false, drift: false };
     layers.forEach((layer, number) => {
-      const bands = drawBands(stretches, number, last);
+      const bands = drawBands(buckets, number, last);
       const hasDecisions = bands.some((path) => path !== "");
       any.decisions ||= hasDecisions;
       layer.bands.toggleAttribute("hidden", !hasDecisions);
       bands.forEach((path, kind) => draw(layer.bandPaths[DECISIONS[kind]], path));
       draw(layer.bandPaths.tasks, uprights);
-      const seen = (which) => stretches.map((stretch) => [stepOf(stretch), layerOf(stretch, number)?.[which] ?? null]);
+      const seen = (which) => buckets.map((bucket) => [stepOf(bucket), layerOf(bucket, number)?.[which] ?? null]);
       const [shares, drifts] = [seen(KEPT), seen(DRIFT)];
       const [hasKept, hasDrift] = [shares, drifts].map((points) => points.some(([, value]) => value != null));
       any.kept ||= hasKept;
@@ -216,26 +173,26 @@
     find("look-scale").hidden = !any.kept && !any.drift;
   };
 
-  // The stretch under the pointer, the one that the slider chose, or the latest: its numbers as text.
+  // The bucket under the pointer, the one that the slider chose, or the latest: its numbers as text.
   const showMoment = () => {
-    const stretches = state?.history.stretches ?? [];
-    if (!stretches.length) return;
-    const last = stepOf(stretches[stretches.length - 1]);
+    const buckets = state?.history.buckets ?? [];
+    if (!buckets.length) return;
+    const last = stepOf(buckets[buckets.length - 1]);
     const step = hovered ?? chosen;
-    const index = step == null ? stretches.length - 1 : indexAt(stretches, step);
-    const stretch = stretches[index];
-    const from = index ? stepOf(stretches[index - 1]) + 1 : 1;
-    const text = `Steps ${whole(from)} to ${whole(stepOf(stretch))}: task ${stretch[1] + 1}, epoch ${stretch[2] + 1}, loss ${small(stretch[3])}`;
+    const index = step == null ? buckets.length - 1 : indexAt(buckets, step);
+    const bucket = buckets[index];
+    const from = index ? stepOf(buckets[index - 1]) + 1 : 1;
+    const text = `Steps ${whole(from)} to ${whole(stepOf(bucket))}: task ${bucket[1] + 1}, epoch ${bucket[2] + 1}, loss ${small(bucket[3])}`;
     put(find("seen"), step == null ? `${text} (latest)` : text);
     const slider = find("when");
-    slider.max = stretches.length - 1;
+    slider.max = buckets.length - 1;
     if (hovered == null) slider.value = index;
     slider.setAttribute("aria-valuetext", text);
-    const cursor = step == null ? "" : drawUprights([stepOf(stretch)], last);
+    const cursor = step == null ? "" : drawUprights([stepOf(bucket)], last);
     draw(lossPaths.cursor, cursor);
     layers.forEach((layer, number) => {
-      const shares = shareOut(countIn(stretches, index, number));
-      const seen = layerOf(stretch, number);
+      const shares = shareOut(countIn(buckets, index, number));
+      const seen = layerOf(bucket, number);
       const words = shares ? DECISIONS.map((name, kind) => `${name} ${percent(shares[kind])}`) : [];
       if (shares?.[ZERO] > 0) words.push(`zero ${percent(shares[ZERO])}`);
       for (const [name, which] of [["kept", KEPT], ["drift", DRIFT], ["cosine", COSINE]])
@@ -316,11 +273,11 @@
     put(find("forgetting"), decimal(state.summary?.forgetting));
     showNotices(state.notices);
     showEnding(state.ending);
-    const { stretches, layers: names } = state.history;
-    find("course").hidden = !stretches.length;
-    if (stretches.length) {
+    const { buckets, layers: names } = state.history;
+    find("course").hidden = !buckets.length;
+    if (buckets.length) {
       drawCharts(state.history);
-      const newest = stretches[stretches.length - 1];
+      const newest = buckets[buckets.length - 1];
       put(find("loss-now"), small(newest[3]));
       const sums = [0, 1, 2, ZERO].map((kind) => names.reduce((sum, _, number) => sum + (layerOf(newest, number)?.[kind] ?? 0), 0));
       const shares = shareOut(sums);
@@ -366,8 +323,8 @@
     lossPaths = addChart(find("loss"), ["loss"]);
     listen(find("loss"));
     find("when").addEventListener("input", (event) => {
-      const stretches = state.history.stretches, index = Number(event.target.value);
-      chosen = index === stretches.length - 1 ? null : stepOf(stretches[index]);
+      const buckets = state.history.buckets, index = Number(event.target.value);
+      chosen = index === buckets.length - 1 ? null : stepOf(buckets[index]);
       showMoment();
     });
     find("latest").addEventListener("click", () => {
@@ -378,7 +335,7 @@
   };
 
   document.addEventListener("DOMContentLoaded", () => {
-    setUpTheme(find("theme"));
+    ui.setUpTheme(find("theme"));
     setUpPause(find("pause"));
     setUpCourse();
     new ResizeObserver(checkScrolling).observe(find("matrix").querySelector(".scroll"));

@@ -1,42 +1,39 @@
-"""The server of the page: this machine alone, two addresses, nothing but GET."""
+"""The server of the page: loopback only, two paths, nothing but GET."""
 
 import errno
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from pathlib import Path
-from socket import create_connection
 from socketserver import TCPServer
-from threading import BoundedSemaphore, Thread
+from threading import Thread
 from typing import Any
 
 from sfao.lab.live.live_run import Ending, LiveRun, describe_error
-from sfao.lab.live.page import render_page
+from sfao.lab.report.page.assets import read_asset, render_page, write_policy
 from sfao.lab.run.errors import ConfigError
 
 HOST = "127.0.0.1"
 PAGE, EVENTS = "/", "/events"
-#: Seconds between two states that a page gets; for a client that does not read or write; for the last state to be sent.
-BETWEEN, PATIENCE, LINGER = 1.0, 10.0, 1.0
-#: Seconds for which the server sleeps when nobody asks: a thread that wakes up takes time from the one that trains.
-SLEEP = 3600.0
-MOST_CONNECTIONS = 32
-
-#: Names of this machine, with any port: a port that ssh forwards has another number. A name that an attacker lets
-#: point to this machine is none of them.
-_OURS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+#: Seconds between two states; for a client that does not read or write; for the last state to arrive; between two
+#: checks for the end of the server.
+BETWEEN, PATIENCE, LINGER, POLL = 1.0, 10.0, 1.0, 0.2
+#: Names of this machine with any port, since ssh may forward another one. This refuses names that an attacker points
+#: at this machine (DNS rebinding).
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
 Refusal = tuple[HTTPStatus, str]
 
 
 def find_refusal(method: str, path: str, headers: Message) -> Refusal | None:
-    """Return why a request is not answered; None where it is."""
+    """Return why a request is refused; None if it is not."""
     hosts = headers.get_all("Host", [])
-    if len(hosts) != 1 or not _OURS.fullmatch(hosts[0]):
+    if len(hosts) != 1 or not _LOOPBACK.fullmatch(hosts[0]):
         return HTTPStatus.MISDIRECTED_REQUEST, "the host must be 127.0.0.1 or localhost"
     if method != "GET":
         return HTTPStatus.METHOD_NOT_ALLOWED, "the method must be GET"
@@ -47,17 +44,25 @@ def find_refusal(method: str, path: str, headers: Message) -> Refusal | None:
     return None
 
 
+def render_live_page() -> tuple[bytes, str]:
+    """Return the page, which is the same for every run, and its Content-Security-Policy."""
+    own = {name: (files(__package__) / name).read_text(encoding="utf-8") for name in ("live.css", "live.js")}
+    style, script = read_asset("base.css") + own["live.css"], read_asset("base.js") + own["live.js"]
+    template = (files(__package__) / "live.html.jinja").read_text(encoding="utf-8")
+    policy = write_policy(style, script, "connect-src 'self'", "frame-ancestors 'none'")
+    return render_page(template, style, script).encode(), policy
+
+
 class LiveServer(ThreadingHTTPServer):
-    """Serves one run; a thread for each connection, and no more than a few of them."""
+    """Serves one run, with a thread per connection."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, port: int, live: LiveRun, complain: Callable[[str], None]) -> None:
         self.live = live
-        self.page, self.policy = render_page()
+        self.page, self.policy = render_live_page()
         self._complain: Callable[[str], None] | None = complain
-        self._free = BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -65,22 +70,10 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_address[1]}"
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # that of HTTPServer asks a network for the name of this machine
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+        TCPServer.server_bind(self)  # HTTPServer's asks the network for the name of this machine
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say once what went wrong here; a client that is gone is nothing wrong."""
+        """Report the first error; a client that disconnects is not one."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError) and self._complain is not None:
             self._complain(f"the live page has an error, the run goes on: {type(error).__name__}: {error}")
@@ -92,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
 
     def parse_request(self) -> bool:
-        """Parse the request; answer it here where it is refused."""
+        """Parse the request, and answer it here if it is refused."""
         if not super().parse_request():
             return False
         refusal = find_refusal(self.command, self.path, self.headers)
@@ -107,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_events()
 
     def _send_events(self) -> None:
-        """Send the state of the run every second, and as soon as it ends; that is the last."""
+        """Send the state of the run every second until it has ended."""
         live = self.server.live
         with live.watched():
             self._begin(HTTPStatus.OK, "text/event-stream")
@@ -154,14 +147,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve_run(folder: Path, port: int | None, say: Callable[[str], None]) -> Iterator[LiveRun]:
-    """Serve the page of the run in a folder until the block ends; `say` is given its address when the run begins.
+def serve_run(folder: Path, port: int | None, announce: Callable[[str], None]) -> Iterator[LiveRun]:
+    """Serve the page of the run in a folder until the block ends; `announce` prints its address when the run begins.
 
-    Without a port, one that is free. Raises a ConfigError for a port that is not.
+    Without a port, a free one is used. Raises a ConfigError for a port in use.
     """
-    live = LiveRun(folder, lambda: say(f"live page, as long as the run goes on: {server.address}"))
-    server = _open(port, live, lambda text: say(f"sfao: {text}"))
-    thread = Thread(target=server.serve_forever, args=(SLEEP,), name="live page", daemon=True)
+    live = LiveRun(folder, lambda: announce(f"live page, as long as the run goes on: {server.address}"))
+    try:
+        server = LiveServer(port or 0, live, lambda text: announce(f"sfao: {text}"))
+    except OSError as error:
+        if port is None:
+            raise
+        why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error)).lower()
+        raise ConfigError(f"`--live-port` must be a free port, got {port}: {why}") from None
+    thread = Thread(target=server.serve_forever, args=(POLL,), name="live page", daemon=True)
     thread.start()
     try:
         yield live
@@ -172,26 +171,6 @@ def serve_run(folder: Path, port: int | None, say: Callable[[str], None]) -> Ite
         raise
     finally:
         live.wait_for_watchers(LINGER)
-        _wake_and_shut_down(server)
+        server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _wake_and_shut_down(server: LiveServer) -> None:
-    """End the loop of a server, which notices it when somebody asks."""
-    closing = Thread(target=server.shutdown, daemon=True)
-    closing.start()
-    while closing.is_alive():
-        with suppress(OSError):
-            create_connection((HOST, server.server_address[1]), LINGER).close()
-        closing.join(0.01)
-
-
-def _open(port: int | None, live: LiveRun, complain: Callable[[str], None]) -> LiveServer:
-    try:
-        return LiveServer(port or 0, live, complain)
-    except OSError as error:
-        if port is None:
-            raise
-        why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error)).lower()
-        raise ConfigError(f"`--live-port` must be a free port, got {port}: {why}") from None
