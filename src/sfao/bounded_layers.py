@@ -87,9 +87,10 @@ class BoundedLayer:
 
     def subtract_anchor(self, anchor: Tensor) -> Tensor:
         """Return the parameters minus an anchor, as one stack of matrices in float32 or float64."""
-        matrix = -anchor.to(working_dtype(anchor))
-        for part, parameter in zip(self.split(matrix), self.parameters, strict=True):
-            part += full_tensor(parameter.detach())
+        anchor = anchor.to(working_dtype(anchor))
+        matrix = torch.empty_like(anchor)
+        for part, own, parameter in zip(self.split(matrix), self.split(anchor), self.parameters, strict=True):
+            torch.sub(full_tensor(parameter.detach()), own, out=part)
         return matrix
 
     def subtract(self, values: Sequence[Tensor]) -> None:
