@@ -79,26 +79,26 @@ def error_handler(debug: bool, resume: str = "run the same command again to resu
 
     `resume` says what to do after an interrupt.
     """
-    from sfao.checks import MissingLibrary
-    from sfao.lab.data.errors import DataError
-    from sfao.lab.run.errors import (
-        ConfigError,
-        FolderError,
-        Interrupted,
-        NotDeterministic,
-        ReportError,
-        is_out_of_memory,
-    )
-
     try:
         yield
-    except Interrupted as error:
-        raise fail(error.describe(resume), INTERRUPTED) from None
     except KeyboardInterrupt:
         raise fail("interrupted", INTERRUPTED) from None
     except (typer.Exit, BrokenPipeError):  # typer ends quietly when the reader is gone
         raise
     except Exception as error:
+        from sfao.checks import MissingLibrary
+        from sfao.lab.data.errors import DataError
+        from sfao.lab.run.errors import (
+            ConfigError,
+            FolderError,
+            Interrupted,
+            NotDeterministic,
+            ReportError,
+            is_out_of_memory,
+        )
+
+        if isinstance(error, Interrupted):
+            raise fail(error.describe(resume), INTERRUPTED) from None
         if debug:
             from traceback import format_exc
 
