@@ -8,7 +8,7 @@ import stat
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +22,7 @@ MAX_DEPTH = 50
 #: The values of a YAML text. An alias counts as all values that it repeats.
 MAX_VALUES = 5_000
 #: JSON that may hold values to refuse: integers of 19 digits, non-finite numbers, surrogates.
-_SUSPICIOUS = re.compile(r"[0-9]{19}|NaN|Infinity|[eE]\+?[0-9]{3}|\\u[dD][89a-fA-F]")
+_SUSPICIOUS = re.compile(r"[0-9]{19}|NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}|\\u[dD][89a-fA-F]")
 #: Not on every system: where they are missing, links are followed and pipes block.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -116,14 +116,13 @@ def parse_json(text: str | bytes, *, finite: bool = True) -> Any:
     """Return the value in a JSON text; `finite=False` allows NaN and infinities."""
     check_length(len(text), MAX_JSON)
     text = decode(text) if isinstance(text, bytes) else text
+    _check_depth(text)
     try:
         value = json.loads(text)
-    except RecursionError:
-        raise InputError(f"must be at most {MAX_DEPTH} levels deep, got more") from None
     except ValueError as error:  # a syntax error, or a number with more digits than Python reads
         raise InputError(f"must be JSON: {shorten(str(error), 200)}") from None
-    if text.count("[") + text.count("{") > MAX_DEPTH or _SUSPICIOUS.search(text):
-        _check_value(value, inf, finite)
+    if _SUSPICIOUS.search(text):
+        _check_value(value, finite)
     return value
 
 
@@ -134,78 +133,63 @@ def read_yaml_file(file: Path) -> Any:
 
 def parse_yaml(text: str) -> Any:
     """Return the value in a YAML text: numbers, text, lists and mappings with each key once."""
-    loader, root = _compose(text)
-    if root is None:
-        return None
-    _key_lines(root)
+    _find_lines(text)
     try:
-        value = loader.construct_document(root)
+        value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise _explain(error) from None
     except (ValueError, OverflowError, AttributeError) as error:  # too many digits, a date that doesn't exist
         raise InputError(f"must be YAML: {shorten(str(error), 200)}") from None
-    _check_value(value, MAX_VALUES, finite=True)
+    _check_value(value, finite=True)
     return value
 
 
 def find_lines(file: Path) -> dict[Keys, int]:
     """Return {path of keys: line, counted from 1} for every key of nested mappings in a YAML file."""
-    _, root = _compose(read_text(file, MAX_YAML))
-    return {} if root is None else _key_lines(root)
+    return _find_lines(read_text(file, MAX_YAML))
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with limits that hold while it reads."""
+    """PyYAML's safe loader, which counts values: with aliases, a short text can stand for a huge or endless one."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._depth = self._nodes = 0
-
-    def fetch_flow_collection_start(self, kind: Any) -> None:
-        """Check the depth when a bracket opens: PyYAML's time grows with the square of open brackets."""
-        super().fetch_flow_collection_start(kind)
-        _check_depth(self.flow_level, self.line + 1)
+        self._count = 0
+        #: {id of a complete node: its number of values}
+        self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        line: int = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
-        self._nodes += 1
-        self._depth += 1
-        _check_depth(self._depth, line)
-        _check_count(self._nodes, MAX_VALUES, line)
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        line, before = event.start_mark.line + 1, self._count
+        self._count += 1
         node = super().compose_node(parent, index)
-        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent):
+            if id(node) not in self._sizes:
+                raise InputError(f"must not have *{event.anchor} inside of &{event.anchor}", line)
+            self._count += self._sizes[id(node)]
+        else:
+            self._sizes[id(node)] = self._count - before
+        if self._count > MAX_VALUES:
+            raise InputError(f"must hold at most {MAX_VALUES:,} values, aliases included, got more", line)
         return node
 
-    def flatten_mapping(self, node: Any) -> None:
-        super().flatten_mapping(node)
-        _check_count(len(node.value), MAX_VALUES, node.start_mark.line + 1)
 
-
-def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
+def _find_lines(text: str) -> dict[Keys, int]:
     check_length(len(text), MAX_YAML)
+    _check_depth(text)
     try:
-        loader = _Loader(text)
-        return loader, loader.get_single_node()
+        root = _Loader(text).get_single_node()
+    except RecursionError:
+        raise InputError(f"must be at most {MAX_DEPTH} levels deep, got more") from None
     except yaml.YAMLError as error:
         raise _explain(error) from None
     except InputError:
         raise
     except ValueError as error:  # an escape that isn't a character
         raise InputError(f"must be YAML: {error}") from None
-
-
-def _explain(error: yaml.YAMLError) -> InputError:
-    mark = getattr(error, "problem_mark", None)
-    reason = getattr(error, "problem", None) or " ".join(str(error).split())
-    return InputError(f"must be YAML: {shorten(reason, 200)}", None if mark is None else mark.line + 1)
-
-
-def _key_lines(root: yaml.Node) -> dict[Keys, int]:
-    """Return {path: line} of the keys of nested mappings; an alias is followed once."""
-    waiting: list[tuple[Keys, yaml.Node]] = [((), root)]
-    known, lines = {id(root)}, {}
-    while waiting:
-        path, node = waiting.pop(0)
+    lines: dict[Keys, int] = {}
+    waiting: list[tuple[Keys, Any]] = [((), root)]
+    for path, node in waiting:
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
@@ -214,23 +198,33 @@ def _key_lines(root: yaml.Node) -> dict[Keys, int]:
             if own in lines:
                 raise InputError(f"`{shorten('.'.join(own), 120)}` must be there once, got it again", line)
             lines[own] = line
-            if id(value) not in known:
-                known.add(id(value))
-                waiting.append((own, value))
+            waiting.append((own, value))
     return lines
 
 
-def _check_value(value: Any, max_values: float, finite: bool) -> None:
-    """Check the kind, depth and count of values, the size of integers and, if asked, that floats are finite."""
-    waiting, count = [(value, 1)], 0
-    while waiting:
-        item, depth = waiting.pop()
-        count += 1
-        _check_count(count, max_values)
+def _explain(error: yaml.YAMLError) -> InputError:
+    mark = getattr(error, "problem_mark", None)
+    reason = getattr(error, "problem", None) or " ".join(str(error).split())
+    return InputError(f"must be YAML: {shorten(reason, 200)}", None if mark is None else mark.line + 1)
+
+
+def _check_depth(text: str) -> None:
+    """Refuse many open brackets before a parser sees them: the time of PyYAML grows with their square."""
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        depth = 0
+        for found in re.finditer(r"[][{}]", text):
+            depth = depth + 1 if found[0] in "[{" else max(depth - 1, 0)
+            if depth > MAX_DEPTH:
+                line = text.count("\n", 0, found.start()) + 1
+                raise InputError(f"must be at most {MAX_DEPTH} levels deep, got more", line)
+
+
+def _check_value(value: Any, finite: bool) -> None:
+    """Check the type of every value, the size of integers and, if asked, that floats are finite."""
+    waiting = [value]
+    for item in waiting:
         if isinstance(item, dict | list):
-            _check_depth(depth)
-            inside = [*item, *item.values()] if isinstance(item, dict) else item
-            waiting += [(each, depth + 1) for each in inside]
+            waiting += [*item, *item.values()] if isinstance(item, dict) else item
         elif isinstance(item, str):
             if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
                 raise InputError(f"must hold whole characters, got {quote(item)}")
@@ -242,13 +236,3 @@ def _check_value(value: Any, max_values: float, finite: bool) -> None:
                 raise InputError(f"must hold finite numbers, got {item}")
         elif item is not None:
             raise InputError(f"must hold numbers, text, lists and mappings, got {quote(item)}: quote it")
-
-
-def _check_depth(depth: int, line: int | None = None) -> None:
-    if depth > MAX_DEPTH:
-        raise InputError(f"must be at most {MAX_DEPTH} levels deep, got more", line)
-
-
-def _check_count(count: int, limit: float, line: int | None = None) -> None:
-    if count > limit:
-        raise InputError(f"must hold at most {limit:,} values, aliases included, got more", line)

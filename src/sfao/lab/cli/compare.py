@@ -5,26 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfao.lab.cli import options as opt
 from sfao.lab.cli.execute import choose_launcher, exit_if_failed, parse_settings, run_jobs
-from sfao.lab.cli.options import (
-    Address,
-    AsJson,
-    Benchmark,
-    CheckpointSeconds,
-    Config,
-    Cpus,
-    DataRoot,
-    Debug,
-    Deterministic,
-    Gpus,
-    Jobs,
-    Launcher,
-    Log,
-    Preset,
-    Quiet,
-    Resume,
-    Threads,
-)
 from sfao.lab.cli.terminal import console, error_handler, print_json, print_paths
 from sfao.lab.names import name_folder
 
@@ -36,30 +18,30 @@ if TYPE_CHECKING:
 
 
 def compare(
-    benchmark: Benchmark,
+    benchmark: opt.Benchmark,
     methods: Annotated[str, typer.Option(help="Methods with commas between; see `sfao list`.")],
     seeds: Annotated[str, typer.Option(help="Number of seeds (5 is 0 to 4), or the seeds (3,7).")] = "5",
     out: Annotated[Path | None, typer.Option(help="Folder of the runs.", show_default="runs/BENCHMARK")] = None,
-    preset: Preset = "recommended",
-    config: Config = None,
+    preset: opt.Preset = "recommended",
+    config: opt.Config = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Setting, such as epochs=1, or sgd:lr=0.1 for one method. Repeatable."),
     ] = None,
-    jobs: Jobs = None,
-    threads: Threads = 1,
-    deterministic: Deterministic = False,
-    launcher: Launcher = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    log: Log = None,
-    resume: Resume = False,
-    checkpoint_seconds: CheckpointSeconds = 20.0,
-    data_root: DataRoot = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    jobs: opt.Jobs = None,
+    threads: opt.Threads = 1,
+    deterministic: opt.Deterministic = False,
+    launcher: opt.Launcher = "local",
+    address: opt.Address = None,
+    cpus: opt.Cpus = None,
+    gpus: opt.Gpus = None,
+    log: opt.Log = None,
+    resume: opt.Resume = False,
+    checkpoint_seconds: opt.CheckpointSeconds = 20.0,
+    data_root: opt.DataRoot = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsJson = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Run several methods and seeds in parallel and compare them. Runs that are finished are not repeated."""
     with error_handler(debug, "go on with the same command and --resume"):

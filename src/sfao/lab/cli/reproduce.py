@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfao.lab.cli import options as opt
 from sfao.lab.cli.execute import choose_launcher, exit_if_failed, run_jobs
-from sfao.lab.cli.options import (
-    Address,
-    AsJson,
-    CheckpointSeconds,
-    Cpus,
-    DataRoot,
-    Debug,
-    Gpus,
-    Launcher,
-    Quiet,
-    Threads,
-)
 from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, print_paths, print_stderr, table
 
 if TYPE_CHECKING:
@@ -68,17 +57,17 @@ def reproduce(
             help="Number of parallel runs.", min=1, show_default="number of cores; on a GPU 4, of WRN-28-10 1"
         ),
     ] = None,
-    threads: Threads = 1,
-    launcher: Launcher = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    checkpoint_seconds: CheckpointSeconds = 20.0,
-    data_root: DataRoot = None,
+    threads: opt.Threads = 1,
+    launcher: opt.Launcher = "local",
+    address: opt.Address = None,
+    cpus: opt.Cpus = None,
+    gpus: opt.Gpus = None,
+    checkpoint_seconds: opt.CheckpointSeconds = 20.0,
+    data_root: opt.DataRoot = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and which are done.")] = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsJson = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Run what the paper's tables need and isn't done yet, then show paper and runs side by side."""
     with error_handler(debug):

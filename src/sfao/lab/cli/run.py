@@ -8,21 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfao.lab.cli import options as opt
 from sfao.lab.cli.execute import parse_settings, watch_runs
-from sfao.lab.cli.options import (
-    AsJson,
-    Benchmark,
-    CheckpointSeconds,
-    Config,
-    DataRoot,
-    Debug,
-    Deterministic,
-    Log,
-    Preset,
-    Quiet,
-    Resume,
-    Sets,
-)
 from sfao.lab.cli.terminal import FAILED, console, error_console, error_handler, fail, print_json
 from sfao.lab.names import name_folder
 
@@ -36,7 +23,7 @@ SKIPPED = "finished before; nothing was run"
 
 
 def run(
-    benchmark: Benchmark,
+    benchmark: opt.Benchmark,
     method: Annotated[
         str | None, typer.Option(help="Method; see `sfao list`.", show_default="that of --config, or sfao")
     ] = None,
@@ -49,24 +36,24 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run.", show_default="runs/BENCHMARK/METHOD-SEED")
     ] = None,
-    preset: Preset = "recommended",
-    config: Config = None,
-    settings: Sets = None,
-    log: Log = None,
-    resume: Resume = False,
-    data_root: DataRoot = None,
+    preset: opt.Preset = "recommended",
+    config: opt.Config = None,
+    settings: opt.Sets = None,
+    log: opt.Log = None,
+    resume: opt.Resume = False,
+    data_root: opt.DataRoot = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads.", min=1, max=1024, show_default="all cores; deterministic 1")
     ] = None,
-    deterministic: Deterministic = False,
+    deterministic: opt.Deterministic = False,
     live: Annotated[bool, typer.Option("--live", help="Serve a page to this machine that follows the run.")] = False,
     live_port: Annotated[
         int | None, typer.Option(help="Port of --live.", min=1, max=65535, show_default="a free one")
     ] = None,
-    checkpoint_seconds: CheckpointSeconds = 20.0,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    checkpoint_seconds: opt.CheckpointSeconds = 20.0,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsJson = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Train one method on a sequence of tasks; the record and everything needed to repeat it stay in a folder."""
     with error_handler(debug, "go on with the same command and --resume"):

@@ -5,25 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfao.lab.cli import options as opt
 from sfao.lab.cli.execute import choose_launcher, parse_settings, watch_runs
-from sfao.lab.cli.options import (
-    Address,
-    AsJson,
-    Benchmark,
-    Config,
-    Cpus,
-    DataRoot,
-    Debug,
-    Gpus,
-    Jobs,
-    Launcher,
-    Method,
-    Preset,
-    Quiet,
-    Sets,
-    Threads,
-    Validation,
-)
 from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, print_paths, print_stderr
 from sfao.lab.console import LONGEST_VALUE, join_lines, shorten
 from sfao.lab.names import name_folder
@@ -33,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def tune(
-    benchmark: Benchmark,
-    method: Method = "sfao",
+    benchmark: opt.Benchmark,
+    method: opt.Method = "sfao",
     searches: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,20 +38,20 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the study.", show_default="runs/tune/BENCHMARK-METHOD")
     ] = None,
-    preset: Preset = "recommended",
-    config: Config = None,
-    settings: Sets = None,
-    validation: Validation = None,
-    jobs: Jobs = None,
-    threads: Threads = 1,
-    launcher: Launcher = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    data_root: DataRoot = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    preset: opt.Preset = "recommended",
+    config: opt.Config = None,
+    settings: opt.Sets = None,
+    validation: opt.Validation = None,
+    jobs: opt.Jobs = None,
+    threads: opt.Threads = 1,
+    launcher: opt.Launcher = "local",
+    address: opt.Address = None,
+    cpus: opt.Cpus = None,
+    gpus: opt.Gpus = None,
+    data_root: opt.DataRoot = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsJson = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Choose settings by their accuracy on images held out of training, never on test images.
 
