@@ -54,8 +54,8 @@ def test_it_ends_in_a_table_the_best_settings_and_the_paths_of_what_it_wrote(ref
     assert "Measured on 20 % of the training images, held out of training; test images play no part." in text
     assert lines[-3:] == [str(out / name) for name in ("trials.json", "trials.md", "best.yaml")]
     assert error.splitlines()[0] == (
-        "choosing options.strength=10:1000000:log of ewc on split-mnist-5k: trials: 3, seeds of each: "
-        "1, measured on 20 % of the training images, never on test images"
+        "choosing options.strength=10:1000000:log of ewc on split-mnist-5k: 3 trials x 1 seeds, "
+        "ranked on 20 % of the training images, never on test images"
     )
     assert [line.split(":")[0] for line in error.splitlines()[1:]] == [f"trial-{number} seed 0" for number in range(3)]
     (best,) = [line for line in lines if line.startswith("best: ")]
@@ -110,7 +110,7 @@ def test_another_study_in_the_same_folder_is_refused_and_so_is_a_link(reference,
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     for folder, more, message in [
         (out, ["--set", "epochs=2"], "`epochs` is 3 there and 2 here"),
-        (tmp_path / "link", [], "link must not be a link"),
+        (tmp_path / "link", [], "`out` must be a folder without links, got the link"),
     ]:
         done = sfao("tune", "split-mnist-5k", *STUDY, *more, "--out", folder, "--quiet")
         assert (done.exit_code, done.stdout) == (2, "")

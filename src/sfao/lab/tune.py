@@ -286,7 +286,7 @@ def _check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but a study, and one with links: Optuna follows them when it writes."""
     for path in (out, *(out.iterdir() if out.is_dir() else ())):
         if path.is_symlink():
-            raise FolderError(f"{path} must not be a link, as a study writes there")
+            raise FolderError(f"`out` must be a folder without links, got the link {path}")
     if out.exists() and not out.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {out}")
     if out.is_dir() and not (out / JOURNAL).exists() and any(path.name[0] != "." for path in out.iterdir()):

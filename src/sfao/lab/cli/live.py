@@ -85,6 +85,8 @@ def live_lines(jobs: Sequence[Job], *, shown: bool, footer: Callable[[], str] = 
     console = error_console()
     is_one_folder = len({job.folder.parent for job in jobs}) < 2
     lines = {job.folder: Line(_name(job, is_one_folder)) for job in jobs}
+    if len(jobs) == 1:  # the user may have named its folder
+        lines[jobs[0].folder].name = f"{jobs[0].config.method} seed {jobs[0].config.seed}"
 
     def hear(job: Job, event: Event) -> None:
         line = lines.setdefault(job.folder, Line(_name(job, is_one_folder)))
@@ -119,9 +121,9 @@ class Screen:
         if len(lines) > room:
             ranked = sorted(range(len(lines)), key=lambda number: list(STYLES).index(lines[number].state))
             lines = [lines[number] for number in sorted(ranked[:room])]
-        table = Table.grid(padding=(0, 2))
-        for _ in range(4):
-            table.add_column(no_wrap=True)
+        table = Table.grid(padding=(0, 2), expand=True)
+        for ratio in (None, None, None, 1):  # where there is no room, the details are cut
+            table.add_column(no_wrap=True, ratio=ratio)
         for line in lines:
             table.add_row(*line.cells)
         ended = sum(line.state not in ("waiting", "running") for line in self.lines.values())

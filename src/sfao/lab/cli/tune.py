@@ -110,8 +110,8 @@ def tune(
 def describe_search(search: "Search", trials: int) -> str:
     where = ", ".join(shorten(join_lines(f"{name}={each}"), LONGEST_VALUE) for name, each in search.space.items())
     return (
-        f"choosing {where} of {search.method} on {search.benchmark}: trials: {trials}, seeds of each: "
-        f"{len(search.seeds)}, measured on {100 * search.share:.4g} % of the training images, never on test images"
+        f"choosing {where} of {search.method} on {search.benchmark}: {trials} trials x {len(search.seeds)} seeds, "
+        f"ranked on {100 * search.share:.4g} % of the training images, never on test images"
     )
 
 
