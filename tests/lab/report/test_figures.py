@@ -259,7 +259,7 @@ def test_the_geometry_of_any_projected_step_can_be_drawn_and_of_no_other(split, 
     (ax,) = update_geometry(group).figure.axes
     low, high = ax.get_xlim()
     assert all(low <= text.xy[0] <= high for text in ax.texts)
-    gates = [{"a": {"cosine": 0.9, "kept": 1.0}}, {"a": {"cosine": -0.5, "kept": 0.0}}]
+    gates = [{"a": {"cosine": 0.9, "kept": 1.0}}, {"a": {"cosine": -0.5, "kept": 0.0}}, {"a": {"cosine": 0.5}}]
     (other,) = group_runs([replace(run, steps=[{**run.steps[0], "gate": gate} for gate in gates])])
     assert update_geometry(other) is None
 

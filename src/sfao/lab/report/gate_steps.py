@@ -50,7 +50,7 @@ def collect_steps(runs: Iterable[LoadedRun], layer: str | None = None) -> list[G
         for run in runs
         for line in run.steps
         for name, values in line["gate"].items()
-        if "cosine" in values and layer in (None, name)
+        if {"cosine", "kept"} <= values.keys() and layer in (None, name)
     ]
 
 
