@@ -13,12 +13,6 @@ from tests.lab.methods.short_runs import (
 )
 
 
-def test_the_formula_by_hand():
-    # g.r = -3 + 4 * -2 = -11, r.r = 5: g + 11/5 r
-    update = correct(torch.tensor([-3.0, 4.0]), torch.tensor([1.0, -2.0]))
-    assert torch.allclose(update, torch.tensor([-3.0 + 2.2, 4.0 - 4.4]))
-
-
 def test_a_gradient_that_agrees_is_left_as_it_is():
     for reference in ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0]):
         given = torch.tensor([3.0, 0.0])
@@ -56,13 +50,6 @@ def test_no_step_goes_against_the_mean_of_all_stored_examples(scenario, model):
     assert checked == 10
     assert run.decisions["model"]["accept"] + run.decisions["model"]["project"] == 15
     assert scenario == "task" or run.decisions["model"]["project"] > 0
-
-
-def test_memory_bytes():
-    tasks = stream()
-    run = make("agem", tasks, {"examples": 7})
-    play(run, events(tasks))
-    assert run.memory_bytes == 3 * 7 * (12 + 8 + 8)
 
 
 def test_concerns():

@@ -12,7 +12,7 @@ from sfao.decision import NonFiniteGradient
 from sfao.drift_bound import DriftBound
 from sfao.lab.methods.drift_bound import BATCH, DriftBoundOptions
 from sfao.lab.streams.seeding import make_generator
-from tests.lab.methods.short_runs import events, learn, make, resume, save, stream, weights
+from tests.lab.methods.short_runs import events, learn, make, resume, stream, weights
 
 TIGHT = {"tolerance": 0.02, "every": 3}
 
@@ -44,26 +44,6 @@ def test_it_is_the_bound_of_the_library(optimizer, scenario, model):
     assert method.memory_bytes == bound.memory_bytes > 0
     assert method.concerns() == []
     assert method.decisions == {}
-
-
-@pytest.mark.parametrize("scenario", ["domain", "task"])
-def test_it_resumes_where_it_rests_and_saving_there_changes_nothing(scenario):
-    tasks = stream(scenario)
-    whole, saved, resumed = (make("drift-bound", tasks, TIGHT, momentum=0.5) for _ in range(3))
-    rests = 0
-    for event in events(tasks):
-        for method in (whole, saved, resumed):
-            event(method)
-        assert whole.can_checkpoint is saved.can_checkpoint is resumed.can_checkpoint
-        if whole.can_checkpoint:
-            rests += 1
-            save(saved)
-            resumed = resume(resumed, make("drift-bound", tasks, TIGHT, seed=1, momentum=0.5))
-            assert torch.equal(weights(saved), weights(whole))
-            assert torch.equal(weights(resumed), weights(whole))
-    assert resumed.concerns() == whole.concerns()
-    assert resumed.memory_bytes == whole.memory_bytes
-    assert len(events(tasks)) / 3 + 2 < rests < len(events(tasks)) - 4  # all of the first task, some of the others
 
 
 def test_telemetry_by_layer():

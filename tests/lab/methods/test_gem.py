@@ -19,11 +19,6 @@ def problem(seed: int, tasks: int, size: int = 12):
             return given, references
 
 
-def test_one_constraint_is_a_gem():
-    update = correct(torch.tensor([-3.0, 4.0]), torch.tensor([[1.0, -2.0]]), margin=0.0)
-    assert torch.allclose(update, torch.tensor([-0.8, -0.4]), atol=1e-6)
-
-
 def test_a_margin_by_hand():
     # Orthogonal constraints: v1 = max(1, .5), v2 = max(-2, .5) by v_i = max(-c_i / |r_i|^2, margin).
     update = correct(torch.tensor([-1.0, 2.0, 3.0]), torch.eye(3)[:2], margin=0.5)

@@ -6,7 +6,6 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.methods.gpm import grow_basis
 from sfao.lab.methods.trust_region import Region, choose_axes, choose_trusted, measure_shares, scale_rows
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError
@@ -36,21 +35,6 @@ def test_the_axes_of_a_task_are_the_fewest_that_cover_its_inputs(threshold):
     assert energies.sum() >= threshold
     assert energies.sum() - energies.min() < threshold
     assert set(range(basis.shape[1], grown.shape[1])) <= set(own.tolist())
-
-
-def test_of_the_first_task_it_holds_what_gpm_does():
-    inputs = draw(8, 30)
-    basis, own = choose_axes(nothing(8), inputs, 0.8)
-    other = grow_basis(nothing(8), inputs, 0.8)
-    assert torch.allclose(basis @ basis.T, other @ other.T)
-    assert own.tolist() == list(range(basis.shape[1]))
-
-
-def test_inputs_that_are_all_held_add_nothing():
-    basis, _ = choose_axes(nothing(8), inputs := draw(8, 3) @ draw(3, 20, seed=1), 1.0)
-    grown, own = choose_axes(basis, inputs, 1.0)
-    assert torch.equal(grown, basis)
-    assert sorted(own.tolist()) == [0, 1, 2]
 
 
 def test_the_trust_region_by_hand():
