@@ -12,7 +12,7 @@ FULL = {"train": 60000, "test": 10000, "complete": True, "embedded": False}
 def record(
     series, seed=0, last=0.5, *, before=0.9, fraction=1.0, device="cpu", data=None, tasks=None, **changes
 ) -> Record:
-    """Every task reaches `before` when it is learnt and all end at `last` (one number, or one a task)."""
+    """Every task reaches `before` when it is learned and all end at `last` (one number, or one a task)."""
     config = series.config(seed, scale=Scale(fraction), device=device)
     count = (
         tasks or config.tasks or {"permuted-mnist": 3, "split-mnist": 5, "split-cifar10": 5}.get(config.benchmark, 10)

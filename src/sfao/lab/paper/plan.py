@@ -67,6 +67,7 @@ def plan_runs(
     for one in wanted:
         for seed in seeds:
             folder = one.folder(out, seed, scale)
+            _refuse_links(folder, out)
             job = Job(one.config(seed, scale=scale, device=device), folder, checkpoint_seconds)
             _add(plan, job, [folder, *_list_twins(one, seed, out, scale)], has_data=one.dataset not in plan.absent)
     for dataset in {BENCHMARKS[job.config.benchmark].dataset for job in plan.left}:
@@ -75,6 +76,15 @@ def plan_runs(
             if record.data.get("name") == dataset:
                 check_same_data(folder, record.data, here)
     return plan
+
+
+def _refuse_links(folder: Path, out: Path) -> None:
+    """Refuse a folder that lies behind a link below `out`: tables and runs would be written elsewhere."""
+    for part in (folder, *folder.parents):
+        if part == out:
+            return
+        if part.is_symlink():
+            raise FolderError(f"`out` must be a folder without links, got the link {part}")
 
 
 def _find_absent(wanted: Sequence[Series], data_root: Path | None) -> dict[str, str]:
