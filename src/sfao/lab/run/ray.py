@@ -349,9 +349,11 @@ def _check_nodes(nodes: Sequence[Mapping[str, Any]], jobs: Sequence[Job], terms:
     each = [replace(job, folder=job.folder.absolute()) for job in kinds.values()]
     names = {job.config.benchmark for job in each}
     data = {name: describe_dataset(BENCHMARKS[name].load(terms.data_root)) for name in names}
-    inspect = ray.remote(_inspect_node).options(num_cpus=0, max_retries=0, runtime_env=_limit_threads(terms))
+    inspect = ray.remote(_inspect_node)
+    base = {"num_cpus": 0, "max_retries": 0, "runtime_env": _limit_threads(terms)}
     asked = [
-        (node, inspect.options(**_stay_on(node["id"])).remote(each, _list_versions(), data, terms)) for node in nodes
+        (node, inspect.options(**base, **_stay_on(node["id"])).remote(each, _list_versions(), data, terms))
+        for node in nodes
     ]
     for node, reference in asked:
         try:
