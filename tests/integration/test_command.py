@@ -4,11 +4,14 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import sfao
 from sfao.lab.cli import main
+from sfao.lab.cli.app import app
 
 COMMAND = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]
 BARE = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
@@ -58,6 +61,31 @@ def test_help_is_quick():
         ours.append(processor_seconds([*COMMAND, "--help"]))
         bare.append(processor_seconds([sys.executable, "-c", BARE, "--help"]))
     assert min(ours) < max(HELP_SECONDS, 1.5 * min(bare))
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="/proc refuses files, of root too")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run split-mnist-5k",
+        "compare split-mnist-5k --methods sgd",
+        "tune split-mnist-5k",
+        "demo",
+        "bench",
+        "report .",
+        "reproduce table1",
+    ],
+)
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("/proc/x", "`out` must be a folder that can be written, got /proc/x: No such file or directory"),
+        ("/dev/null/x", "`out` must be a folder, got the file /dev/null"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_bad_usage(command, out, said):
+    done = CliRunner().invoke(app, [*command.split(), "--out", out])
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"sfao: {said}\n")
 
 
 def test_without_the_laboratory_one_line_says_what_is_missing(monkeypatch, capsys):

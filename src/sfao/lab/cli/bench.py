@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfao.lab.cli.execute import check_out
 from sfao.lab.cli.options import AsJson, Debug, Quiet
 from sfao.lab.cli.terminal import console, error_console, error_handler, print_json
 
@@ -41,20 +42,17 @@ def bench(
 
         from sfao.lab.bench import MODEL_INPUTS, make_table, measure
         from sfao.lab.report.tables import print_table, render_markdown
-        from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
+        from sfao.lab.run.errors import ConfigError, reraise_as
         from sfao.lab.run.files import write_json, write_text
         from sfao.lab.run.setup import usable_device
 
         with reraise_as(ConfigError):
             chosen = usable_device(device)
         everything = ["mlp"] if quick else list(MODEL_INPUTS) if chosen.type == "cuda" else ["mlp", "cnn"]
-        for path in (out, *out.parents):
-            if path.is_file():
-                raise FolderError(f"`out` must be a folder, got the file {path}")
         models = [_check_model(name) for name in model or everything]
         counts = _parse_counts("directions", directions or ("10" if quick else "10,200"))
         ranks = _parse_counts("rank", rank)
-        out.mkdir(parents=True, exist_ok=True)  # before hours of measurements are lost
+        check_out(out).mkdir(parents=True, exist_ok=True)  # before hours of measurements are lost
         if threads:
             torch.set_num_threads(threads)
         with progress_bar(shown=not (quiet or as_json)) as progress:

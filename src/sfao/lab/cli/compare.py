@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.lab.cli import options as opt
-from sfao.lab.cli.execute import choose_launcher, exit_if_failed, parse_settings, run_jobs
+from sfao.lab.cli.execute import check_out, choose_launcher, exit_if_failed, parse_settings, run_jobs
 from sfao.lab.cli.terminal import console, error_handler, print_json, print_paths
 from sfao.lab.names import name_folder
 
@@ -49,7 +49,7 @@ def compare(
         from sfao.lab.run.jobs import parse_methods, parse_seeds, plan
 
         run = choose_launcher(launcher, address, cpus, gpus)
-        out = out or Path("runs") / name_folder(benchmark)
+        out = check_out(out or Path("runs") / name_folder(benchmark))
         planned = plan(
             benchmark,
             parse_methods(methods),

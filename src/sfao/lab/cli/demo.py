@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfao.lab.cli.compare import print_table, write_results
-from sfao.lab.cli.execute import exit_if_failed, run_jobs
+from sfao.lab.cli.execute import check_out, exit_if_failed, run_jobs
 from sfao.lab.cli.options import AsJson, Debug, Quiet
 from sfao.lab.cli.report import progress
 from sfao.lab.cli.terminal import console, error_handler, print_json, print_paths
@@ -47,7 +47,7 @@ def demo(
     with error_handler(debug):
         from sfao.lab.run.jobs import plan
 
-        folder = out or Path("runs/demo-quick" if quick else "runs/demo")
+        folder = check_out(out or Path("runs/demo-quick" if quick else "runs/demo"))
         seeds, fraction = (SEEDS[:1], {"fraction": QUICK}) if quick else (SEEDS, {})
         jobs = plan(BENCHMARK, list_methods(), seeds, folder, settings={**SETTINGS, **fraction})
         show_demo(jobs, folder, is_opened=is_opened, quiet=quiet, as_json=as_json, debug=debug)

@@ -3,6 +3,8 @@
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,20 @@ def choose_launcher(launcher: str, address: str | None, cpus: float | None, gpus
     from sfao.lab.run.pool import run_all
 
     return run_all
+
+
+def check_out(out: Path) -> Path:
+    """Return the folder; raise a FolderError if it can't be made or written."""
+    from sfao.lab.run.errors import FolderError
+
+    place = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise FolderError(f"`out` must be a folder, got the file {place}")
+    try:
+        TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise FolderError(f"`out` must be a folder that can be written, got {out}: {error.strerror}") from error
+    return out
 
 
 def parse_settings(texts: Sequence[str] | None, deterministic: bool = False) -> dict[str, Any]:

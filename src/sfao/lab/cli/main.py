@@ -13,6 +13,7 @@ LAB = (
     "optuna",
     "PIL",
     "platformdirs",
+    "pooch",
     "pydantic",
     "yaml",
     "rich",

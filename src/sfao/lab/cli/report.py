@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sfao.lab.cli.execute import check_out
 from sfao.lab.cli.options import AsJson, Debug
 from sfao.lab.cli.terminal import console, error_console, error_handler, print_json, print_paths
 
@@ -26,7 +27,7 @@ def report(
 ) -> None:
     """Build an HTML report, tables in Markdown and LaTeX, and figures from finished runs."""
     with error_handler(debug):
-        out = out or (folders[0] if len(folders) == 1 else Path()) / "report"
+        out = check_out(out or (folders[0] if len(folders) == 1 else Path()) / "report")
         with progress() as tell:
             tell("loading the libraries")
             from sfao.lab.report.write import write_report

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.lab.cli import options as opt
-from sfao.lab.cli.execute import choose_launcher, exit_if_failed, run_jobs
+from sfao.lab.cli.execute import check_out, choose_launcher, exit_if_failed, run_jobs
 from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, print_paths, print_stderr, table
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def reproduce(
         run = choose_launcher(launcher, address, cpus, gpus)
         chosen, scale = _choose_preset(preset, as_released), _choose_scale(fraction, quick)
         counted = parse_seeds(("1" if quick else "5") if seeds is None else seeds)
+        if not dry_run:
+            check_out(out)
         request = _Request(_parse_names(names), chosen, as_released, scale, counted, out)
         plan = request.plan(device, data_root, checkpoint_seconds)
         _read_archive(request, [])  # a record that cannot be read is reported now, not after hours of work

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfao.lab.cli import options as opt
-from sfao.lab.cli.execute import parse_settings, watch_runs
+from sfao.lab.cli.execute import check_out, parse_settings, watch_runs
 from sfao.lab.cli.terminal import FAILED, console, error_console, error_handler, fail, print_json
 from sfao.lab.names import name_folder
 
@@ -67,7 +67,8 @@ def run(
         configured = configure(benchmark, method, seed=seed, preset=preset, file=config, settings=chosen)
         if threads or configured.deterministic:
             torch.set_num_threads(threads or 1)
-        folder = out or Path("runs") / name_folder(benchmark) / name_folder(f"{configured.method}-{configured.seed}")
+        named = Path("runs") / name_folder(benchmark) / name_folder(f"{configured.method}-{configured.seed}")
+        folder = check_out(out or named)
         job, skipped = Job(configured, folder), list[str]()
         shown = not (quiet or as_json) and error_console().is_terminal
         with serve_page(live, live_port, folder) as page, watch_runs([job], shown=shown) as (watch, stopping):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfao.lab.cli import options as opt
-from sfao.lab.cli.execute import choose_launcher, parse_settings, watch_runs
+from sfao.lab.cli.execute import check_out, choose_launcher, parse_settings, watch_runs
 from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, print_paths, print_stderr
 from sfao.lab.console import LONGEST_VALUE, join_lines, shorten
 from sfao.lab.names import name_folder
@@ -74,7 +74,7 @@ def tune(
             file=config,
         )
         count = len(search.grid) if grid else trials
-        out = out or Path("runs/tune") / name_folder(f"{benchmark}-{method}")
+        out = check_out(out or Path("runs/tune") / name_folder(f"{benchmark}-{method}"))
         shown, ended = not (quiet or as_json), list["Trial"]()
         if shown:
             print_stderr(describe_search(search, count))

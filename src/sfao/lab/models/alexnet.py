@@ -11,6 +11,11 @@ def alexnet(input_shape: tuple[int, ...], outputs: int, hidden: int = 2048) -> n
     """Build three blocks of convolution, BatchNorm, ReLU, dropout and pooling, and two hidden layers.
 
     No layer has a bias. As in the authors' code, BatchNorm always normalizes with the statistics of the batch.
+
+    Args:
+        input_shape: channels, height and width.
+        outputs: the number of outputs.
+        hidden: units of each hidden layer.
     """
     check_count("hidden", hidden)
     channels, size, width = input_shape

@@ -9,7 +9,13 @@ from sfao.checks import check_count
 
 
 def wrn_28_10(input_shape: tuple[int, ...], outputs: int, dropout: float = 0.0) -> nn.Module:
-    """Build the paper's large model: 28 layers, ten times as wide; 36,479,194 parameters for 10 classes of RGB."""
+    """Build the paper's large model: 28 layers, ten times as wide; 36,479,194 parameters for 10 classes of RGB.
+
+    Args:
+        input_shape: channels, height and width.
+        outputs: the number of outputs.
+        dropout: the dropout rate between the two convolutions of a block.
+    """
     return wide_resnet(input_shape, outputs, depth=28, widen=10, dropout=dropout)
 
 
