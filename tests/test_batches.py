@@ -101,7 +101,7 @@ def test_wrong_arguments_are_named(batches: Any, loss: Any, objective: Any) -> N
 @pytest.mark.parametrize(
     ("loss", "batch", "message"),
     [
-        (lambda x, y: x, (torch.ones(2, 3), torch.ones(2)), r"scalar tensor, got a tensor of shape \(2, 2\)"),
+        (lambda x, y: x, (torch.ones(2, 3), torch.ones(2)), r"scalar tensor, got Tensor of shape \(2, 2\)"),
         (lambda x, y: 1.0, (torch.ones(2, 3), torch.ones(2)), "scalar tensor, got float"),
         (mse_loss, (torch.ones(2, 3), torch.ones(3)), "as many targets as inputs"),
         (mse_loss, torch.ones(2, 3), "pairs of tensors, got Tensor"),

@@ -5,6 +5,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 #: The key of the memory in the optimizer's `state_dict`.
@@ -115,10 +116,14 @@ def check_free(owner: str, attachments: Iterable[Attachment | None]) -> None:
         raise ValueError(f"a {owner} must be free to be attached, but this one has an optimizer; detach() it first")
 
 
+def list_parameters(optimizer: Optimizer) -> list[Tensor]:
+    """Return the parameters of all groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def drop_stale_state(optimizer: Optimizer) -> None:
     """Drop the state of parameters that have left an optimizer: its `state_dict()` would fail."""
-    members = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-    for parameter in [key for key in optimizer.state if key not in members]:
+    for parameter in optimizer.state.keys() - set(list_parameters(optimizer)):
         del optimizer.state[parameter]
 
 

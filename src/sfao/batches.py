@@ -61,8 +61,7 @@ def check_value(name: str, value: object, most_dims: int) -> Tensor:
     """Return the value of a loss or objective; raise a ValueError if nothing can be learned from it."""
     if not isinstance(value, Tensor) or value.ndim > most_dims or not value.is_floating_point():
         rule = "a scalar tensor" if most_dims == 0 else "one number or one per example, as a floating tensor"
-        got = f"a tensor of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, Tensor) else None
-        raise ValueError(f"`{name}` must return {rule}, got {got or type(value).__name__}")
+        raise ValueError(f"`{name}` must return {rule}, got {describe(value)}")
     if torch.is_grad_enabled() and not value.requires_grad:
         raise ValueError(f"`{name}` must return a value that depends on the model's parameters, got a constant")
     return value
@@ -157,19 +156,18 @@ def _is_indexable(loader: DataLoader[Any]) -> bool:
 
 
 def _draw_from_sequence(batches: Sequence[Batch], limit: int, generator: torch.Generator) -> Iterator[Batch]:
-    """Yield drawn examples of each batch; batches that can't be sliced are drawn whole."""
+    """Yield drawn examples of each batch; if there are batches that can't be sliced, draw whole ones."""
     counts = [count_examples(batch) for batch in batches]
-    if any(count is None for count in counts):
+    if None in counts:
         order = torch.randperm(len(batches), generator=generator, device="cpu").tolist()
         yield from (batches[number] for number in order)
         return
     starts = torch.tensor([0, *counts], device="cpu").cumsum(0)
     chosen = torch.tensor(draw_sorted(int(starts[-1]), limit, generator), dtype=torch.int64, device="cpu")
-    edges = torch.searchsorted(chosen, starts)
-    for batch, start, first, last in zip(batches, starts[:-1], edges[:-1], edges[1:], strict=True):
-        if last > first:
-            whole = last - first == count_examples(batch)
-            yield batch if whole else take(batch, chosen[first:last] - start)
+    sizes = torch.searchsorted(chosen, starts).diff().tolist()
+    for batch, start, count, own in zip(batches, starts[:-1], counts, chosen.split(sizes), strict=True):
+        if len(own):
+            yield batch if len(own) == count else take(batch, own - start)
 
 
 def draw_sorted(count: int, limit: int, generator: torch.Generator) -> list[int]:
@@ -182,18 +180,17 @@ def draw_sorted(count: int, limit: int, generator: torch.Generator) -> list[int]
 # -- Tensors inside a batch ----------------------------------------------------------------------------
 
 
-def map_tensors(change: Callable[..., Any], batch: Batch, *others: Batch) -> Batch:
-    """Return the batch with `change` applied to every tensor, together with its counterparts in `others`.
+def map_tensors(change: Callable[..., Any], batch: Batch) -> Batch:
+    """Return the batch with `change` applied to every tensor.
 
     Tensors are found in tuples, lists and mappings. Anything else with a method `to` counts as one.
     """
     if isinstance(batch, Mapping):
-        changed = {key: map_tensors(change, batch[key], *(other[key] for other in others)) for key in batch}
-        return type(batch)(changed)  # type: ignore[call-arg]
+        return type(batch)({key: map_tensors(change, part) for key, part in batch.items()})  # type: ignore[call-arg]
     if isinstance(batch, (tuple, list)):
-        parts = [map_tensors(change, *at_place) for at_place in zip(batch, *others, strict=True)]
+        parts = [map_tensors(change, part) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return change(batch, *others) if callable(getattr(batch, "to", None)) else batch
+    return change(batch) if callable(getattr(batch, "to", None)) else batch
 
 
 def find_leaves(batch: Batch) -> Iterator[Any]:
@@ -205,19 +202,14 @@ def find_leaves(batch: Batch) -> Iterator[Any]:
         yield batch
 
 
-def find_tensors(batch: Batch) -> list[Tensor]:
-    return [leaf for leaf in find_leaves(batch) if isinstance(leaf, Tensor)]
-
-
 def to_model(batch: Batch, model: nn.Module) -> Batch:
     """Return the batch on the device of the model, with floating tensors in its dtype."""
     first = next(model.parameters())
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
 
     def move(value: Any) -> Any:
-        if isinstance(value, Tensor) and value.is_floating_point():
-            return value.to(first.device, dtype)
-        return value.to(first.device)
+        is_floating = isinstance(value, Tensor) and value.is_floating_point()
+        return value.to(first.device, dtype) if is_floating else value.to(first.device)
 
     return map_tensors(move, batch)
 
@@ -230,7 +222,7 @@ def count_examples(batch: Batch) -> int | None:
 
 def measure_size(batch: Batch) -> int:
     """Return the length of the first tensor that has one: about how many examples a batch holds."""
-    return next((len(tensor) for tensor in find_tensors(batch) if tensor.ndim), 1)
+    return next((len(leaf) for leaf in find_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim), 1)
 
 
 def take(batch: Batch, index: Tensor) -> Batch:
@@ -238,12 +230,13 @@ def take(batch: Batch, index: Tensor) -> Batch:
     return map_tensors(lambda tensor: tensor.index_select(0, index.to(tensor.device)), batch)
 
 
-def describe(batch: Batch) -> str:
-    """Return the kind of a batch in a few words."""
-    kind = type(batch).__name__
-    if isinstance(batch, Mapping):
-        return f"{kind} of {', '.join(map(str, batch))}"
-    if isinstance(batch, (tuple, list)):
-        names = [type(part).__name__ for part in batch[:4]] + ["..."] * (len(batch) > 4)
-        return f"{kind} of {', '.join(names)}"
+def describe(value: object) -> str:
+    """Return the kind of a batch or value in a few words."""
+    kind = type(value).__name__
+    if isinstance(value, Tensor):
+        return f"{kind} of shape {tuple(value.shape)} and {value.dtype}"
+    if isinstance(value, Mapping):
+        return f"{kind} of {', '.join(map(str, value))}"
+    if isinstance(value, (tuple, list)):
+        return f"{kind} of {', '.join(type(part).__name__ for part in value[:4])}{', ...' * (len(value) > 4)}"
     return kind

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm, group_norm, pad
+from torch.nn.functional import batch_norm, group_norm, layer_norm, pad
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from sfao.batches import clean_name
 from sfao.distributed import full_tensor, is_sharded, shard_like, to_local
@@ -39,30 +40,38 @@ class BoundedLayer:
     def __init__(self, path: str, module: Any, width: int | None = None) -> None:
         self.path, self.name, self.module = path, clean_name(path), module
         self.weight: Tensor = module.weight
+        groups, rows = self.count_rows()
+        self.inputs = self.weight.numel() // (groups * rows)
         bias = module._parameters.get("bias")
         self.has_bias = bias is not None and (bias.requires_grad if width is None else width > self.inputs)
         self.parameters: list[Tensor] = [self.weight, bias] if self.has_bias else [self.weight]
+        #: The shape of the stack: groups, rows, and inputs with the bias.
+        self.shape = groups, rows, self.inputs + self.has_bias
         self.is_sharded = any(map(is_sharded, self.parameters))
 
-    @property
-    def groups(self) -> int:
-        """The number of matrices."""
-        return 1
+    def count_rows(self) -> tuple[int, int]:
+        """Return the number of matrices and that of the rows of each."""
+        return 1, len(self.weight)
 
-    @property
-    def rows(self) -> int:
-        """The number of rows of each matrix."""
-        return len(self.weight) // self.groups
+    def input_rows(self, x: Tensor, limit: int, generator: torch.Generator) -> Tensor:
+        """Return at most about `limit` input rows, (groups x rows x width), as a mean over them."""
+        rows = x.reshape(-1, x.shape[-1])
+        return self._with_ones(draw_rows(rows, limit, generator).float()[None])
 
-    @property
-    def inputs(self) -> int:
-        """The number of inputs of each row, without the bias."""
-        return self.weight.numel() // (self.groups * self.rows)
+    def _with_ones(self, rows: Tensor) -> Tensor:
+        rows = pad(rows, (0, 1), value=1.0) if self.has_bias else rows
+        scaled: Tensor = rows / max(1, rows.shape[1]) ** 0.5
+        return scaled
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The shape of the stack: groups, rows, and inputs with the bias."""
-        return self.groups, self.rows, self.inputs + self.has_bias
+    def used_rows(self, gradient: Tensor) -> Tensor:
+        """Return a mask of the outputs, from the gradient of the loss with respect to them."""
+        return gradient.reshape(-1, gradient.shape[-1]).ne(0).any(0)
+
+    def rows_with_gradient(self) -> Tensor | None:
+        """Return a mask (groups x rows) of rows whose weights have a gradient; None if there is none."""
+        if self.weight.grad is None:
+            return None
+        return full_tensor(self.weight.grad).reshape(*self.shape[:2], -1).ne(0).any(2)
 
     def is_part_of(self, model: nn.Module) -> bool:
         """Return False if the module or its parameters were replaced."""
@@ -103,31 +112,10 @@ class BoundedLayer:
                 else:
                     own.copy_(own.to(value.dtype) - value)
 
-    def input_rows(self, x: Tensor, limit: int, generator: torch.Generator) -> Tensor:
-        """Return at most about `limit` input rows, (groups x rows x width), as a mean over them."""
-        rows = x.reshape(-1, x.shape[-1])
-        return self._with_ones(draw_rows(rows, limit, generator).float()[None])
-
-    def _with_ones(self, rows: Tensor) -> Tensor:
-        rows = pad(rows, (0, 1), value=1.0) if self.has_bias else rows
-        scaled: Tensor = rows / max(1, rows.shape[1]) ** 0.5
-        return scaled
-
-    def used_rows(self, gradient: Tensor) -> Tensor:
-        """Return a mask of the outputs, from the gradient of the loss with respect to them."""
-        return gradient.reshape(-1, gradient.shape[-1]).ne(0).any(0)
-
-    def rows_with_gradient(self) -> Tensor | None:
-        """Return a mask (groups x rows) of rows whose weights have a gradient; None if there is none."""
-        if self.weight.grad is None:
-            return None
-        return full_tensor(self.weight.grad).reshape(self.groups, self.rows, -1).ne(0).any(2)
-
 
 class ConvLayer(BoundedLayer):
-    @property
-    def groups(self) -> int:
-        return int(self.module.groups)
+    def count_rows(self) -> tuple[int, int]:
+        return int(self.module.groups), len(self.weight) // int(self.module.groups)
 
     def input_rows(self, x: Tensor, limit: int, generator: torch.Generator) -> Tensor:
         module = self.module
@@ -137,7 +125,7 @@ class ConvLayer(BoundedLayer):
         index = _index_patches(x.shape[2:], module.kernel_size, module.stride, module.dilation)
         index = draw_rows(index, max(1, limit // max(1, len(x))), generator).to(x.device)
         patches = x.flatten(2)[:, :, index].float()  # examples x channels x places x patch
-        patches = patches.unflatten(1, (self.groups, -1)).permute(1, 0, 3, 2, 4).flatten(3).flatten(1, 2)
+        patches = patches.unflatten(1, (module.groups, -1)).permute(1, 0, 3, 2, 4).flatten(3).flatten(1, 2)
         return self._with_ones(draw_rows(patches.transpose(0, 1), limit, generator).transpose(0, 1))
 
     def used_rows(self, gradient: Tensor) -> Tensor:
@@ -148,13 +136,8 @@ class ConvLayer(BoundedLayer):
 class NormLayer(BoundedLayer):
     has_outputs = False
 
-    @property
-    def groups(self) -> int:
-        return self.weight.numel()
-
-    @property
-    def rows(self) -> int:
-        return 1
+    def count_rows(self) -> tuple[int, int]:
+        return self.weight.numel(), 1
 
     def input_rows(self, x: Tensor, limit: int, generator: torch.Generator) -> Tensor:
         rows = draw_rows(_normalize(self.module, x.float()), limit, generator)
@@ -164,16 +147,11 @@ class NormLayer(BoundedLayer):
 class EmbeddingLayer(BoundedLayer):
     has_outputs = False
 
-    @property
-    def groups(self) -> int:
-        return len(self.weight)
-
-    @property
-    def rows(self) -> int:
-        return self.weight.shape[1]
+    def count_rows(self) -> tuple[int, int]:
+        return len(self.weight), self.weight.shape[1]
 
     def input_rows(self, x: Tensor, limit: int, generator: torch.Generator) -> Tensor:
-        counts = torch.bincount(x.flatten().long(), minlength=self.groups)
+        counts = torch.bincount(x.flatten().long(), minlength=len(self.weight))
         return (counts / counts.sum().clamp_min(1)).sqrt().float()[:, None, None]
 
 
@@ -201,12 +179,13 @@ def find_layers(model: nn.Module, known: Mapping[str, int] | None = None) -> dic
     found = {}
     for path, module in model.named_modules():
         kind = next((own for base, own in KINDS.items() if type(module).forward is base.forward), None)
-        if isinstance(module, nn.Embedding) and module.max_norm is not None:  # its forward changes the weights
-            kind = None
         weight, width = module._parameters.get("weight"), (known or {}).get(clean_name(path))
-        if kind is not None and weight is not None and (width or weight.requires_grad):
-            layer = kind(path, module, width)
-            found[layer.name] = layer
+        if kind is None or weight is None or is_lazy(weight) or not (width or weight.requires_grad):
+            continue
+        if isinstance(module, nn.Embedding) and module.max_norm is not None:  # its forward changes the weights
+            continue
+        layer = kind(path, module, width)
+        found[layer.name] = layer
     return found
 
 
@@ -253,9 +232,7 @@ def draw_rows(rows: Tensor, limit: int, generator: torch.Generator) -> Tensor:
 def _normalize(module: Any, x: Tensor) -> Tensor:
     """Return the normalized inputs of a norm layer as rows of channels."""
     if isinstance(module, nn.LayerNorm):
-        return nn.functional.layer_norm(x, module.normalized_shape, eps=module.eps).reshape(
-            -1, prod(module.normalized_shape)
-        )
+        return layer_norm(x, module.normalized_shape, eps=module.eps).reshape(-1, prod(module.normalized_shape))
     if isinstance(module, nn.GroupNorm):
         normed = group_norm(x, module.num_groups, eps=module.eps)
     elif module.running_mean is None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfao.batches import Batch, Objective, draw_examples, eval_mode, find_tensors, measure_size, to_model
+from sfao.batches import Batch, Objective, draw_examples, eval_mode, find_leaves, measure_size, to_model
 from sfao.bounded_layers import BoundedLayer
 from sfao.distributed import Ranks, full_tensor, is_data_parallel, reshard
 
@@ -39,11 +39,6 @@ class Inputs:
     def rows(self) -> list[Tensor]:
         """Return the rows of each call, scaled so that R'R is the second moment over all examples."""
         return [torch.cat(rows, 1) / count**0.5 for rows, count in zip(self.calls, self.examples, strict=True)]
-
-    def cpu(self) -> "Inputs":
-        """Return a copy on the CPU."""
-        used = None if self.used is None else self.used.cpu()
-        return Inputs([[torch.cat(rows, 1).cpu()] for rows in self.calls], self.examples, used)
 
     def join(self, other: "Inputs") -> None:
         """Add the inputs of another rank."""
@@ -89,10 +84,9 @@ def capture_inputs(
     found: dict[str, Inputs] = {name: Inputs() for name in layers}
     calls: Counter[str] = Counter()
     taps: list[Tap] = []
-    outputs: list[Tensor] = []
-    #: Layers with outputs that a loss may depend on, and those that one did depend on.
-    tapped: set[str] = set()
-    in_loss: set[str] = set()
+    outputs: list[Any] = []
+    #: By layer whose outputs a loss may depend on: True if one did.
+    in_loss: dict[str, bool] = {}
     count = size = 0
     is_backward = False
 
@@ -122,7 +116,7 @@ def capture_inputs(
     with ExitStack() as stack, eval_mode(model), torch.set_grad_enabled(finds_used), eagerly:
         for layer in layers.values():
             stack.enter_context(layer.module.register_forward_hook(make_hook(layer), with_kwargs=True))
-        stack.enter_context(model.register_forward_hook(lambda _, x, output: outputs.extend(find_tensors(output))))
+        stack.enter_context(model.register_forward_hook(lambda _, x, output: outputs.extend(find_leaves(output))))
         for batch in batches:
             size = measure_size(batch)
             count += size
@@ -133,9 +127,8 @@ def capture_inputs(
                 is_backward = True
                 for tap, mask in zip(taps, find_used(value, taps, outputs), strict=True):
                     name, inputs = tap.layer.name, found[tap.layer.name]
-                    tapped.add(name)
+                    in_loss[name] = in_loss.get(name, False) or mask is not None
                     if mask is not None:
-                        in_loss.add(name)
                         inputs.used = mask if inputs.used is None else inputs.used | mask
                 is_backward = False
             taps.clear()
@@ -145,10 +138,10 @@ def capture_inputs(
         raise ValueError("`batches` must yield at least one batch, got none")
     for inputs in found.values():  # gradients of zero say nothing
         inputs.used = None if inputs.used is not None and not bool(inputs.used.any()) else inputs.used
-    return {name: inputs for name, inputs in found.items() if inputs.calls and name not in tapped - in_loss}, count
+    return {name: inputs for name, inputs in found.items() if inputs.calls and in_loss.get(name, True)}, count
 
 
-def find_used(value: Tensor, taps: list[Tap], outputs: list[Tensor]) -> list[Tensor | None]:
+def find_used(value: Tensor, taps: list[Tap], outputs: list[Any]) -> list[Tensor | None]:
     """Return, for the outputs of each call, a mask of those that the loss depends on; None if it can't depend on any.
 
     Outputs without a gradient belong to a layer in the middle of the model, and all of them count. The exception are
@@ -157,7 +150,7 @@ def find_used(value: Tensor, taps: list[Tap], outputs: list[Tensor]) -> list[Ten
     Args:
         value: the loss.
         taps: calls of layers, in their order.
-        outputs: the tensors that the model returned.
+        outputs: what the model returned, out of its containers.
     """
     gradients = torch.autograd.grad(value, [tap.output for tap in taps], allow_unused=True)
     left_out = find_sources(outputs, taps) - find_sources([value], taps)
@@ -171,27 +164,22 @@ def find_used(value: Tensor, taps: list[Tap], outputs: list[Tensor]) -> list[Ten
     return masks
 
 
-def find_sources(tensors: list[Tensor], taps: list[Tap]) -> set[Tensor]:
-    """Return the outputs of layers that these tensors were computed from."""
-    leaves = graph_leaves(tensors)
-    for tap in reversed(taps):
-        if tap.output in leaves:
-            leaves |= graph_leaves([tap.x])
-    return leaves
-
-
-def graph_leaves(tensors: list[Tensor]) -> set[Tensor]:
-    """Return the leaves of the graph that these tensors were computed from."""
-    nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    leaves, seen = set(), set(nodes)
+def find_sources(values: list[Any], taps: list[Tap]) -> set[Tensor]:
+    """Return the outputs of layers that these values were computed from, through the cuts of the graph."""
+    inputs = {tap.output: tap.x for tap in taps}
+    nodes = [getattr(value, "grad_fn", None) for value in values]
+    seen, found = set(nodes), set()
     while nodes:
         node = nodes.pop()
-        if hasattr(node, "variable"):
-            leaves.add(node.variable)
-        new = {child for child, _ in node.next_functions if child is not None} - seen
-        seen |= new
-        nodes += new
-    return leaves
+        leaf = getattr(node, "variable", None)
+        if leaf in inputs:
+            found.add(leaf)
+            children = [inputs[leaf].grad_fn]
+        else:
+            children = [] if node is None else [child for child, _ in node.next_functions]
+        nodes += [child for child in children if child not in seen]
+        seen.update(children)
+    return found
 
 
 def capture_task(
@@ -217,8 +205,11 @@ def capture_task(
     if parts == 1:
         ranks.gather(None)  # no rank goes on if another has failed
         return found, count
+    for inputs in found.values():  # on the CPU, with one tensor for each call
+        inputs.calls = [[torch.cat(rows, 1).cpu()] for rows in inputs.calls]
+        inputs.used = None if inputs.used is None else inputs.used.cpu()
     joint: dict[str, Inputs] = {}
-    everywhere = ranks.gather(({name: inputs.cpu() for name, inputs in found.items()}, count))
+    everywhere = ranks.gather((found, count))
     for of_rank, _ in everywhere:
         for name, inputs in of_rank.items():
             joint.setdefault(name, Inputs(used=inputs.used)).join(inputs)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import LBFGS, Optimizer
 
-from sfao.attachment import Attachment, check_free, check_optimizer, drop_stale_state
+from sfao.attachment import Attachment, check_free, check_optimizer, drop_stale_state, list_parameters
 from sfao.batches import Batch, Loss, Objective, check_batches, make_objective, unwrap
 from sfao.bounded_layers import BoundedLayer, find_layers, warn_of_unbounded
 from sfao.capture import capture_task
@@ -20,7 +20,7 @@ from sfao.clipping import UnitClip
 from sfao.distributed import Ranks, reshard
 from sfao.drift_memory import LayerMemory, grow_memory, read_memory, remember_task
 from sfao.drift_projection import Projection
-from sfao.model_hooks import FreezeStatistics, WeakHook, find_batch_norms, find_root
+from sfao.model_hooks import FreezeStatistics, WeakHook
 
 DEFAULTS: dict[str, Any] = {"tolerance": 0.1, "every": 8, "energy": 0.97, "examples": 600, "clip": 0.3, "seed": 0}
 #: Loaded weights may have this many times their allowed drift.
@@ -123,7 +123,6 @@ class DriftBound:
         self._swapped: list[tuple[Tensor, Tensor]] = []
         self._generator = torch.Generator("cpu").manual_seed(seed)
         self._freeze = FreezeStatistics()
-        self._batch_norms: set[nn.Module] = set()
         self._hook_model()
 
     @property
@@ -150,22 +149,18 @@ class DriftBound:
         return float(tolerance.get(name, DEFAULTS["tolerance"]) if isinstance(tolerance, Mapping) else tolerance)
 
     def _hook_model(self) -> None:
-        root = find_root(self.model)
+        root = self.model
+        while isinstance(root, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            root = root.module
         root.register_forward_pre_hook(WeakHook(self._before_forward), prepend=True)
         root.register_forward_hook(WeakHook(self._restore), always_call=True)
         self._inner.register_state_dict_pre_hook(WeakHook(self._before_reading))
         self._inner.register_state_dict_post_hook(WeakHook(self._restore))
         for module in self._inner.modules():
             module.register_load_state_dict_post_hook(WeakHook(self._after_loading))
-        self._hook_batch_norms()
+        self._freeze.hook(self._inner)
         if "torch._dynamo" in sys.modules:  # code that was compiled before ignores new hooks
             torch.compiler.reset()
-
-    def _hook_batch_norms(self) -> None:
-        for module in find_batch_norms(self._inner):
-            if module not in self._batch_norms:
-                module.register_forward_pre_hook(self._freeze)
-                self._batch_norms.add(module)
 
     # -- Around steps ----------------------------------------------------------------------------------
 
@@ -178,16 +173,15 @@ class DriftBound:
             raise ValueError("`optimizers` must hold at least one optimizer, got none")
         check_free("bound", self._attachments)
         own = set(self._inner.parameters())
-        for number, optimizer in enumerate(optimizers):
+        for optimizer in optimizers:
             check_optimizer(optimizer, self.tasks)
-            if optimizer in optimizers[:number]:
-                raise ValueError("`optimizers` must differ, got one twice")
-            if not any(parameter in own for group in optimizer.param_groups for parameter in group["params"]):
+            if own.isdisjoint(list_parameters(optimizer)):
                 raise ValueError(
                     f"`optimizer` must optimize parameters of the model, got a {type(optimizer).__name__} of none"
                 )
-        pairs = enumerate(optimizers)
-        self._attachments = [Attachment(self, optimizer, holds_state=number == 0) for number, optimizer in pairs]
+        if len(set(optimizers)) < len(optimizers):
+            raise ValueError("`optimizers` must differ, got one twice")
+        self._attachments = [Attachment(self, own, holds_state=own is optimizers[0]) for own in optimizers]
         self._freeze.active = self.tasks > 0
         return self
 
@@ -211,8 +205,8 @@ class DriftBound:
             )
         if self._loaded:
             self._check_loaded()
-        if self._clip is not None and self._batch_norms and not isinstance(optimizer, LBFGS):
-            self._clip.apply(parameter for group in optimizer.param_groups for parameter in group["params"])
+        if self._clip is not None and self._freeze.modules and not isinstance(optimizer, LBFGS):
+            self._clip.apply(list_parameters(optimizer))
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Project every few steps. Called by the optimizer's hooks."""
@@ -358,7 +352,7 @@ class DriftBound:
         if self._loaded:
             self._check_loaded()
         self._flush()
-        self._hook_batch_norms()
+        self._freeze.hook(self._inner)
         ranks, layers = Ranks(self.process_group, self.sync), self._find_layers()
         generator, evaluate = self._generator.clone_state(), make_objective(loss, objective)
         with torch.random.fork_rng(devices=[]), ranks.fail_together():
@@ -414,7 +408,7 @@ class DriftBound:
         layers, memory = self._find_layers(), dict(self.memory)
         changed = [name for name, layer in self._layers.items() if not layer.is_part_of(self._inner)]
         optimizers = [own.optimizer for own in self._attachments if own.optimizer is not None]
-        members = {p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+        members = {parameter for optimizer in optimizers for parameter in list_parameters(optimizer)}
         for name in changed:
             if name not in layers:
                 raise ValueError(f"the model must still have layer {name!r} to rebind it")
@@ -423,7 +417,7 @@ class DriftBound:
                 raise ValueError(f"`optimizer` must optimize the new parameters, but not those of {name!r}")
         for optimizer in optimizers:
             drop_stale_state(optimizer)
-        self._hook_batch_norms()
+        self._freeze.hook(self._inner)
         self._set_memory(memory, layers, self._projection.mixed_names)
         self._loaded.update(layers[name].module for name in changed)  # the old rows must be those of before
         return changed
@@ -440,16 +434,16 @@ class DriftBound:
         with self._computing():
             measured = self._projection.measure()
         self._check_finite(measured + self._projection.largest)
-        limits, drifts = self._projection.allowed.tolist(), measured.tolist()
-        acted, counts = self._projection.acted.tolist(), {} if self._clip is None else self._clip.counts
-        for number, name in enumerate(self._projection.names):
+        # Each drift as a share of its limit.
+        shares = (measured.clamp_min(0) / self._projection.allowed).sqrt().tolist()
+        acted, counts = self._projection.acted_by_name, {} if self._clip is None else self._clip.counts
+        for name, share in zip(self._projection.names, shares, strict=True):
             allowed = self._tolerance_of(name) / self.memory[name].tasks ** 0.5
-            share = (max(drifts[number], 0.0) / limits[number]) ** 0.5 if limits[number] else 0.0
             clipped = counts.get(self._layers[name].weight, 0)
-            of_layer = {"drift": share * allowed, "allowed": allowed, "acted": acted[number], "clipped": clipped}
+            of_layer = {"drift": share * allowed, "allowed": allowed, "acted": acted[name], "clipped": clipped}
             values |= {f"layers/{name}/{key}": float(value) for key, value in of_layer.items()}
             values["drift"] = max(values.get("drift", 0.0), share)
-        return {**values, "acted": float(sum(acted)), "clipped": float(sum(counts.values()))}
+        return {**values, "acted": float(sum(acted.values())), "clipped": float(sum(counts.values()))}
 
     @property
     def memory_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Hooks on a model: flush before evaluation and saving, and BatchNorm with frozen statistics."""
+"""Hooks on a model: methods called around its passes, and BatchNorm with frozen statistics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,11 +31,20 @@ class FreezeStatistics:
     """Forward pre-hook of BatchNorm layers: with `active`, they normalize with their running statistics.
 
     `momentum=0` would not be enough: training would still normalize with the statistics of each batch. The hook must
-    exist before the first compiled call; later ones are ignored by torch.compile.
+    exist before the first compiled call; later ones are ignored by torch.compile. Copies and pickles do nothing.
     """
 
     def __init__(self) -> None:
         self.active = False
+        #: The layers with this hook.
+        self.modules: set[nn.Module] = set()
+
+    def hook(self, model: nn.Module) -> None:
+        """Hook the BatchNorm layers with running statistics, old and new ones."""
+        for module in model.modules():
+            if isinstance(module, _BatchNorm) and module.running_mean is not None and module not in self.modules:
+                module.register_forward_pre_hook(self)
+                self.modules.add(module)
 
     def __call__(self, module: nn.Module, args: object) -> None:
         if self.active:
@@ -43,15 +52,3 @@ class FreezeStatistics:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FreezeStatistics, ()
-
-
-def find_batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Return the BatchNorm layers with running statistics."""
-    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
-
-
-def find_root(model: nn.Module) -> nn.Module:
-    """Return the module whose call is a forward pass of the model, inside DistributedDataParallel."""
-    if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        return find_root(model.module)
-    return model
