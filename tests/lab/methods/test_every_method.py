@@ -84,7 +84,7 @@ MORE = [
     ("si", "domain", {"strength": 1.0, "step": "gradient"}),
     ("ogd", "domain", {"directions": None, "target": "loss"}),
     ("ogd", "task", {"directions": 9, "capacity": 12, "storage": "factored"}),
-    ("ogd", "task", {"directions": 5, "granularity": "layer", "target": "average"}),
+    ("ogd", "task", {"directions": 5, "granularity": "layer"}),
     ("sfao", "task", {**LIVELY["sfao"], "storage": "factored", "target": "logit", "eviction": "reservoir"}),
     ("sfao", "domain", {**LIVELY["sfao"], "granularity": "global", "projection": "sequential", "cosine": "absolute"}),
     ("sfao", "domain", {**LIVELY["sfao"], "projection": "cone", "memory_dtype": "bfloat16", "capacity": 40}),
@@ -251,8 +251,10 @@ def test_a_method_may_refuse_an_optimizer(monkeypatch):
         configure("split-mnist-5k", "gem", settings={"optimizer": "adam"})
 
 
-def test_the_configuration_tells_the_momentum_of_momentum():
+def test_the_optimizer_decides_the_momentum_that_is_not_given():
     assert configure("split-mnist-5k", "sgd", settings={"optimizer": "momentum"}).momentum == 0.9
     given = {"optimizer": "momentum", "momentum": 0.5}
     assert configure("split-mnist-5k", "sgd", settings=given).momentum == 0.5
     assert configure("split-mnist-5k", "sgd").momentum == 0
+    adamw = configure("split-mnist-5k", "sgd", preset="paper", settings={"optimizer": "adamw"})
+    assert (adamw.momentum, adamw.momentum_form) == (0, "heavy_ball")

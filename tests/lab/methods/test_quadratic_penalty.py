@@ -84,6 +84,27 @@ def test_a_proximal_step_ends_at_the_minimizer():
         assert float(bias.detach()[i]) == pytest.approx(minimize_scalar(objective).x, abs=1e-6)
 
 
+def test_a_proximal_step_follows_the_learning_rate():
+    """As if that rate had been configured; also after a resume."""
+    (changed, made), (configured, _) = penalized(lr=0.7), penalized(tasks=0, lr=0.1)
+    for importances, anchors in made:
+        for p, anchor in zip(configured.parameters, anchors, strict=True):
+            p.data.copy_(anchor)
+        configured.add_penalty(importances)
+    before = [p.detach().clone() for p in changed.parameters]
+    changed.set_lr(0.1)
+    resumed, _ = penalized(tasks=0, lr=0.7)
+    resumed.load_state_dict(changed.state_dict())
+    ends = []
+    for method in (configured, changed, resumed):
+        for p, old in zip(method.parameters, before, strict=True):
+            p.data.copy_(old)
+        update(method, torch.ones_like)
+        ends.append(weights(method))
+    assert torch.equal(ends[0], ends[1])
+    assert torch.equal(ends[0], ends[2])
+
+
 @pytest.mark.parametrize("weight", [1e12, 1e38])
 def test_an_enormous_penalty_holds_the_parameters_where_they_were(weight):
     method, _ = penalized(tasks=0, model=nn.Linear(2, 3), lr=100.0)
@@ -113,7 +134,7 @@ def test_both_steps_rest_where_loss_and_penalty_balance(momentum, form, expected
     model = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(model.weight)
     method, _ = penalized(tasks=0, model=model, lr=0.1, momentum=momentum, momentum_form=form)
-    assert steady_step(method.training) == pytest.approx(expected)
+    assert steady_step(method.training, 0.1) == pytest.approx(expected)
     assert isinstance(method.optimizer, Descent)
     method.add_penalty([torch.full_like(model.weight, 3.0)])
     for _ in range(500):

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.methods.trust_region import Region, choose_axes, choose_trusted, measure_shares, scale_rows
+from sfao.lab.methods.trust_region import choose_axes, choose_trusted, scale_rows
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError
 from tests.lab.methods.short_runs import events, make, play, stream, weights
@@ -38,21 +38,20 @@ def test_the_axes_of_a_task_are_the_fewest_that_cover_its_inputs(threshold):
 
 
 def test_the_trust_region_by_hand():
-    axes = torch.eye(4)
-    shares = measure_shares(torch.tensor([[3.0, 4.0, 0.0, 0.0]]), [axes[:, :1], axes[:, 1:2], axes[:, 2:]])
-    assert shares == pytest.approx([0.6, 0.8, 0.0])
-    assert choose_trusted(shares, 0.5, 2) == [0, 1]
-    assert choose_trusted(shares, 0.5, 1) == [1]
-    assert choose_trusted(shares, 0.7, 2) == [1]
-    assert choose_trusted(shares, 1.0, 2) == []
-    assert measure_shares(torch.zeros(1, 4), [axes]) == [0.0]
+    axes, gradient = torch.eye(4), torch.tensor([[3.0, 4.0, 0.0, 0.0]])  # shares of .6, .8 and 0
+    spaces = {0: axes[:, :1], 1: axes[:, 1:2], 4: axes[:, 2:]}
+    assert choose_trusted(gradient, spaces, 0.5, 2) == [0, 1]
+    assert choose_trusted(gradient, spaces, 0.5, 1) == [1]
+    assert choose_trusted(gradient, spaces, 0.7, 2) == [1]
+    assert choose_trusted(gradient, spaces, 1.0, 2) == []
+    assert choose_trusted(torch.zeros(1, 4), spaces, 0.0, 2) == []
 
 
 def test_unit_scales_change_no_weight_and_others_only_what_lies_along_their_axes():
     rows, axes = draw(3, 8), torch.linalg.qr(draw(8, 4, seed=1)).Q
-    assert torch.allclose(scale_rows(rows, [Region(axes, torch.eye(4, dtype=torch.float64))]), rows)
+    assert torch.allclose(scale_rows(rows, [(axes, torch.eye(4, dtype=torch.float64))]), rows)
     scale = draw(4, 4, seed=2)
-    scaled = scale_rows(rows, [Region(axes, scale)])
+    scaled = scale_rows(rows, [(axes, scale)])
     assert torch.allclose(scaled @ axes, rows @ axes @ scale)
     assert torch.allclose(scaled - scaled @ axes @ axes.T, rows - rows @ axes @ axes.T)
 

@@ -22,45 +22,18 @@ from sfao.lab.names import Registry
 
 __all__ = ["METHODS", "Method", "MethodOptions", "Training"]
 
-#: What the loop calls of a method first of all.
-HOOKS = ("begin_task", "step", "end_task", "state_dict", "load_state_dict")
-
 
 def check_method(found: Any, name: str) -> type[Method]:
     """Return a class of one's own that is a method; else raise a TypeError."""
-    if not isinstance(found, type):
-        raise TypeError(f"must be a class derived from sfao.lab.methods.Method, got {type(found).__name__}")
-    if not issubclass(found, Method):
-        lacking = [hook for hook in HOOKS if not hasattr(found, hook)]
-        lacks = f"; it lacks {', '.join(lacking)}" if lacking else ""
-        raise TypeError(f"must be derived from sfao.lab.methods.Method, got a class that is not{lacks}")
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise TypeError(f"must be a class derived from sfao.lab.methods.Method, got {found!r}")
     if not (isinstance(found.Options, type) and issubclass(found.Options, MethodOptions)):
         raise TypeError(f"must have Options derived from sfao.lab.methods.MethodOptions, got {found.Options!r}")
     return found
 
 
+#: In the order of tables.
+OURS = (SGD, Joint, EWC, SI, LwF, OGD, AGEM, GEM, ER, DERPP, GPM, SGP, TRGP, SFAOMethod, DriftBoundMethod)
 METHODS: Registry[type[Method]] = Registry(
-    "method",
-    "sfao.methods",
-    check_method,
-    {
-        method.name: method
-        for method in (
-            SGD,
-            Joint,
-            EWC,
-            SI,
-            LwF,
-            OGD,
-            AGEM,
-            GEM,
-            ER,
-            DERPP,
-            GPM,
-            SGP,
-            TRGP,
-            SFAOMethod,
-            DriftBoundMethod,
-        )
-    },
+    "method", "sfao.methods", check_method, {method.name: method for method in OURS}
 )

@@ -8,14 +8,14 @@ F_t the diagonal of the empirical Fisher information at the end of task t. Avala
 the strength.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 
 from sfao.lab.methods.fisher import batch_fisher, exact_fisher
-from sfao.lab.methods.method import TaskView
+from sfao.lab.methods.method import TaskView, first_examples
 from sfao.lab.methods.quadratic_penalty import PenalizedMethod, PenaltyOptions
 from sfao.lab.methods.search_range import Range, SearchSpace
 from sfao.lab.streams.labelled_images import Batch
@@ -65,12 +65,3 @@ class EWC(PenalizedMethod):
         if self.options.fisher_samples is not None:
             batches = first_examples(batches, self.options.fisher_samples)
         return measure(TaskView(self.model, task.outputs), batches, self.parameters)
-
-
-def first_examples(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:
-    """Yield the batches up to `limit` examples."""
-    for inputs, targets in batches:
-        yield inputs[:limit], targets[:limit]
-        limit -= len(inputs)
-        if limit <= 0:
-            return

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, unfold
 
 from sfao.batches import eval_mode
-from sfao.lab.methods.method import Method, MethodOptions, Training
+from sfao.lab.methods.method import Method, MethodOptions, Training, first_examples
 from sfao.lab.streams.labelled_images import Batch
 from sfao.lab.streams.stream import Task
 
@@ -188,16 +188,12 @@ class InputMoments:
 
     def find_axes(self) -> tuple[Tensor, Tensor]:
         """Return the moments along the principal axes, the largest first, and the axes as rows."""
-        if self._moment is not None:
-            values, vectors = torch.linalg.eigh(self._moment)
-            is_there = values > SMALLEST_MOMENT * values[-1]
-            return values[is_there].flip(0), vectors[:, is_there].flip(1).T
-        rows = torch.cat(self._rows)
         # R R' has the same eigenvalues as R' R and is the smaller of the two.
-        values, vectors = torch.linalg.eigh(rows @ rows.T)
+        rows = None if self._moment is not None else torch.cat(self._rows)
+        values, vectors = torch.linalg.eigh(self._moment if rows is None else rows @ rows.T)
         is_there = values > SMALLEST_MOMENT * values[-1]
         values, vectors = values[is_there].flip(0), vectors[:, is_there].flip(1)
-        return values, (vectors / values.sqrt()).T @ rows
+        return values, vectors.T if rows is None else (vectors / values.sqrt()).T @ rows
 
 
 def collect_inputs(
@@ -207,12 +203,7 @@ def collect_inputs(
 
     Layers that the model doesn't call are left out.
     """
-    taken: list[Tensor] = []
-    for inputs, _ in batches:
-        taken.append(inputs[: examples - sum(map(len, taken))])
-        if sum(map(len, taken)) == examples:
-            break
-    images, found = torch.cat(taken), dict[str, InputMoments]()
+    images, found = torch.cat([inputs for inputs, _ in first_examples(batches, examples)]), dict[str, InputMoments]()
 
     def make_hook(name: str) -> Any:
         def record(layer: InputLayer, arguments: tuple[Tensor, ...]) -> None:

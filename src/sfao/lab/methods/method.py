@@ -59,6 +59,15 @@ class TaskView(nn.Module):
         return logits[:, self.outputs]
 
 
+def first_examples(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:
+    """Yield the batches up to `limit` examples."""
+    for inputs, targets in batches:
+        yield inputs[:limit], targets[:limit]
+        limit -= len(inputs)
+        if limit <= 0:
+            return
+
+
 class Method:
     """Plain training; methods override what they do differently.
 

@@ -4,13 +4,11 @@ Their directions v are orthonormal, of gradients of past logits, and the step is
 """
 
 import sys
-from collections.abc import Callable
 from itertools import islice
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sfao.lab.methods.gated_method import GatedMethod
@@ -19,24 +17,9 @@ from sfao.lab.methods.search_range import Choice, Range, SearchSpace
 from sfao.lab.streams.stream import Task
 
 
-def average_logit(outputs: Tensor, targets: Tensor) -> Tensor:
-    return outputs.mean()
-
-
-#: {target: (the function to differentiate, None for the true logit; one gradient per batch or example)}
-TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor] | None, str]] = {
-    "loss": (cross_entropy, "batch"),
-    "logit": (None, "example"),
-    "average": (average_logit, "example"),
-}
-
-
 class OGDOptions(MethodOptions):
-    # The average of logits protects little on a shared head: cross-entropy moves them apart and leaves the average.
-    target: Literal["loss", "logit", "average"] = Field(
-        "logit",
-        description="Gradients stored: of the `loss` of batches, of the true `logit` of examples (OGD-GTL), or of the "
-        "`average` of their logits (OGD-AVE).",
+    target: Literal["loss", "logit"] = Field(
+        "logit", description="Gradients stored: of the `loss` of batches, or of the true `logit` of examples (OGD-GTL)."
     )
     directions: int | None = Field(
         200, ge=1, description="Directions stored per task, 200 in the paper; null: one per batch or example."
@@ -77,8 +60,8 @@ class OGD(GatedMethod):
         }
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
-        objective, per = TARGETS[self.options.target]
-        batch_size = 1 if per == "example" else self.training.batch_size
+        target = self.options.target
+        batch_size = 1 if target == "logit" else self.training.batch_size
         available = -(-len(task.train) // batch_size)
         count = min(self.options.directions or available, available)
         if self.options.capacity is None:
@@ -86,9 +69,9 @@ class OGD(GatedMethod):
                 group["capacity"] = self.directions + count
         self.consolidate(
             islice(self.batches(task, generator, batch_size), count),
-            objective,
+            cross_entropy if target == "loss" else None,
             model=TaskView(self.model, task.outputs),
-            target="loss" if objective else "logit",
+            target=target,
             per="batch",
         )
         super().end_task(number, task, generator)

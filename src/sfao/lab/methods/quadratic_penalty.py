@@ -33,7 +33,7 @@ class PenalizedMethod(Method):
 
     Several penalties add up to one, exactly: sum_t w_t (theta - a_t)^2 = W (theta - A)^2 + constant, with W the sum
     of the weights and A the weighted mean of the anchors. However many tasks, two tensors per parameter are kept and,
-    for proximal steps, a third with the share of the way to the anchor that one step goes.
+    for proximal steps, a third with the share of the way to the anchor that one step goes at the current learning rate.
     """
 
     options: PenaltyOptions
@@ -72,10 +72,15 @@ class PenalizedMethod(Method):
         self.anchors = [parameter.detach().clone() for parameter in self.parameters]
         self._set_weights(weights)
 
+    def set_lr(self, lr: float) -> None:
+        super().set_lr(lr)
+        self._set_weights(self.weights)
+
     def _set_weights(self, weights: Sequence[Tensor]) -> None:
         self.weights = list(weights)
         if self.is_proximal:
-            stiffness = [weight * steady_step(self.training) for weight in self.weights]
+            step = steady_step(self.training, self.optimizer.param_groups[0]["lr"])
+            stiffness = [weight * step for weight in self.weights]
             # 1 where the product is beyond the range of floats: x / (1 + x) would be inf / inf.
             self._shares = [torch.where(x.isinf(), 1.0, x / (1 + x)) for x in stiffness]
 
@@ -97,15 +102,15 @@ class PenalizedMethod(Method):
         return sum(tensor.nbytes for tensor in (*self.weights, *self.anchors, *self._shares))
 
     def concerns(self) -> list[str]:
-        strength = self.options.strength
-        if strength == 0 or not any(bool(weight.any()) for weight in self.weights):
+        strength, largest = self.options.strength, max((float(weight.max()) for weight in self.weights), default=0.0)
+        if strength == 0 or largest == 0:
             reason = "`strength` is 0" if strength == 0 else "no parameter has any importance"
             return [f"{self.name}: {reason}, so the penalty had no effect"]
-        stiffness = steady_step(self.training) * float(max(weight.max() for weight in self.weights if weight.numel()))
+        stiffness = steady_step(self.training, self.training.lr) * largest
         if self.training.is_descent and stiffness < torch.finfo(self.parameters[0].dtype).eps:
             return [
-                f"{self.name}: the penalty is lost in rounding (step size * largest weight = {stiffness:.2g}), so it "
-                f"had no effect; `strength` is {strength:g}"
+                f"{self.name}: the penalty had no effect: it is lost in rounding, since step size * largest weight is "
+                f"{stiffness:.2g}; `strength` is {strength:g}"
             ]
         return []
 
@@ -114,7 +119,6 @@ class PenalizedMethod(Method):
         self._set_weights(self.weights)
 
 
-def steady_step(training: Training) -> float:
-    """Return the distance that one step moves a parameter per unit of a constant gradient."""
-    heavy = training.momentum_form == "heavy_ball"
-    return training.lr / (1 - training.momentum) if heavy else training.lr
+def steady_step(training: Training, lr: float) -> float:
+    """Return the distance that one step at this learning rate moves a parameter per unit of a constant gradient."""
+    return lr / (1 - training.momentum) if training.momentum_form == "heavy_ball" else lr

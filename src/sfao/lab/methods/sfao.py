@@ -11,21 +11,20 @@ takes the place of the gradient in the step of the optimizer: see :class:`sfao.S
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from sfao.checks import check_choice, check_count
 from sfao.consolidation import UNITS
 from sfao.lab.methods.gated_method import GatedMethod
 from sfao.lab.methods.method import MethodOptions, TaskView, Training
 from sfao.lab.methods.search_range import Choice, Range, SearchSpace
 from sfao.lab.streams.labelled_images import Batch
 from sfao.lab.streams.stream import Task
-from sfao.options import GRANULARITIES, OPTIONS, complete_options
+from sfao.options import OPTIONS, complete_options
 
 
 def gate_field(name: str, description: str) -> Any:
@@ -49,28 +48,22 @@ class SFAOOptions(MethodOptions):
     storage: str = gate_field("storage", "`dense` directions, or `factored` into matrices of low rank.")
     rank: int = gate_field("rank", "The rank of factored directions.")
     memory_dtype: str = gate_field("memory_dtype", "`float32` or `bfloat16`.")
-    granularity: str = Field(GRANULARITIES[0], description="One gate per `layer`, or a `global` one for the model.")
-    target: str = Field("loss", description="Store gradients of the `loss`, or of the true class's `logit`.")
-    per: str | None = Field(
+    granularity: Literal["layer", "global"] = Field(
+        "layer", description="One gate per `layer`, or a `global` one for the model."
+    )
+    target: Literal["loss", "logit"] = Field(
+        "loss", description="Store gradients of the `loss`, or of the true class's `logit`."
+    )
+    per: Literal["batch", "example"] | None = Field(
         None, description="One gradient for each `batch` or `example`; null: batches for losses, examples for logits."
     )
-    limit: int | None = Field(None, description="Gradients stored per task at most; null: as many as fit.")
+    limit: int | None = Field(None, ge=1, description="Gradients stored per task at most; null: as many as fit.")
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
         """Fill in the options of the gate by its own rules."""
         return {**given, **complete_options(given)} if isinstance(given, dict) else given
-
-    @model_validator(mode="after")
-    def _check_others(self) -> Self:
-        check_choice("granularity", self.granularity, GRANULARITIES)
-        check_choice("target", self.target, tuple(UNITS))
-        if self.per is not None:
-            check_choice("per", self.per, tuple(UNITS.values()))
-        if self.limit is not None:
-            check_count("limit", self.limit)
-        return self
 
 
 class SFAOMethod(GatedMethod):
@@ -111,33 +104,28 @@ class SFAOMethod(GatedMethod):
         return islice(self.batches(task, generator, self.options.limit or self.options.capacity), 1)
 
     def concerns(self) -> list[str]:
-        return [*self._concerns_about_decisions(), *self._concerns_about_memory()]
-
-    def _concerns_about_decisions(self) -> list[str]:
         later = {
             layer: {name: count - first[name] for name, count in self.decisions[layer].items() if name != "zero"}
             for layer, first in self.first_decisions.items()
         }
         gated = {layer: counts for layer, counts in later.items() if sum(counts.values())}
-        if gated and all(counts["accept"] == sum(counts.values()) for counts in gated.values()):
-            return [
-                f"{self.name}: every gradient after the first task was accepted, so the gate had no effect; "
-                f"`accept_above` is {self.options.accept_above:g}"
-            ]
-        stuck = [layer for layer, counts in gated.items() if counts["discard"] == sum(counts.values())]
-        if stuck:
-            return [
-                f"{self.name}: every gradient of {', '.join(map(repr, stuck))} after the first task was discarded, "
-                f"so nothing more was learned there; `discard_below` is {self.options.discard_below:g}"
-            ]
-        return []
-
-    def _concerns_about_memory(self) -> list[str]:
-        return [
+        found = [
             f"{self.name}: the memory of layer {name!r} spans all its parameters, so a projection leaves nothing to "
             f"learn; `capacity` is {self.options.capacity}"
             for name in self.spanned_layers()
         ]
+        if gated and all(counts["accept"] == sum(counts.values()) for counts in gated.values()):
+            found.append(
+                f"{self.name}: every gradient after the first task was accepted, so the gate had no effect; "
+                f"`accept_above` is {self.options.accept_above:g}"
+            )
+        stuck = [layer for layer, counts in gated.items() if counts["discard"] == sum(counts.values())]
+        if stuck:
+            found.append(
+                f"{self.name}: every gradient of {', '.join(map(repr, stuck))} after the first task was discarded, "
+                f"so nothing more was learned there; `discard_below` is {self.options.discard_below:g}"
+            )
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "first_decisions": self.first_decisions}

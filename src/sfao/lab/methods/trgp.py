@@ -22,14 +22,7 @@ from sfao.batches import eval_mode
 from sfao.lab.methods.input_subspace import SubspaceMethod, SubspaceOptions, read_gradient, read_rows, write_rows
 from sfao.lab.methods.method import MethodOptions, Training
 from sfao.lab.methods.search_range import Range, SearchSpace
-from sfao.lab.methods.trust_region import (
-    Region,
-    choose_axes,
-    choose_trusted,
-    differentiate_scale,
-    measure_shares,
-    scale_rows,
-)
+from sfao.lab.methods.trust_region import choose_axes, choose_trusted, scale_rows
 from sfao.lab.streams.seeding import make_generator
 from sfao.lab.streams.stream import Task
 
@@ -65,10 +58,8 @@ class TRGP(SubspaceMethod):
         #: For each task that has begun, the scales that it is evaluated with.
         self.scales: list[Scales] = []
         self.scale_optimizer: Optimizer | None = None
-        self._axes: dict[tuple[str, int], Tensor] = {}
 
     def begin_task(self, number: int, task: Task) -> None:
-        self._axes.clear()
         self.scales.append(self._choose_scales(number, task) if number else {})
         self.scale_optimizer = self._make_scale_optimizer()
 
@@ -89,14 +80,13 @@ class TRGP(SubspaceMethod):
         """
         along, weights = rows @ self.bases[name], read_rows(self.layers[name])
         for past, scale in self.scales[-1].get(name, {}).items():
-            own = along[:, self.own_axes[past][name]]
-            scale.grad = differentiate_scale(weights, self._find_axes(name, past), own)
+            # That of the scaled weights along the axes is G B; that of Q is (W B)' G B.
+            scale.grad = (weights @ self._find_axes(name, past)).T @ along[:, self.own_axes[past][name]]
         return torch.addmm(rows, along, self.bases[name].T, alpha=-1)
 
     def end_task(self, number: int, task: Task, generator: torch.Generator) -> None:
         self.own_axes.append({})
         super().end_task(number, task, generator)
-        self.scale_optimizer = None
 
     def store(self, name: str, basis: Tensor, inputs: Tensor, threshold: float) -> None:
         grown, needed = choose_axes(basis, inputs, threshold)
@@ -108,7 +98,7 @@ class TRGP(SubspaceMethod):
         before = {name: read_rows(self.layers[name]) for name in scales}
         try:
             for name, rows in before.items():
-                regions = [Region(self._find_axes(name, past), scale) for past, scale in scales[name].items()]
+                regions = ((self._find_axes(name, past), scale) for past, scale in scales[name].items())
                 write_rows(self.layers[name], scale_rows(rows, regions))
             yield self.model
         finally:
@@ -134,19 +124,15 @@ class TRGP(SubspaceMethod):
             gradient = read_gradient(self.layers[name])
             if gradient is None or name == free:
                 continue
-            tasks = [past for past, own in enumerate(self.own_axes) if len(own.get(name, ()))]
-            shares = measure_shares(gradient, [self._find_axes(name, past) for past in tasks])
-            trusted = [tasks[n] for n in choose_trusted(shares, self.options.trust, self.options.related)]
-            if trusted:
+            spaces = {past: self._find_axes(name, past) for past, own in enumerate(self.own_axes) if name in own}
+            if trusted := choose_trusted(gradient, spaces, self.options.trust, self.options.related):
                 found[name] = {past: torch.eye(len(self.own_axes[past][name]), device=self.device) for past in trusted}
         self.optimizer.zero_grad()
         return found
 
     def _find_axes(self, name: str, past: int) -> Tensor:
-        """Return the axes of a past task, as columns. They never change, so each copy is made once per task."""
-        if (name, past) not in self._axes:
-            self._axes[name, past] = self.bases[name][:, self.own_axes[past][name]]
-        return self._axes[name, past]
+        """Return the axes of a past task, as columns."""
+        return self.bases[name][:, self.own_axes[past][name]]
 
     def _make_scale_optimizer(self) -> Optimizer | None:
         """Return what learns the scales of the current task; None where there are none."""
@@ -171,9 +157,6 @@ class TRGP(SubspaceMethod):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._axes.clear()
-        self.scale_optimizer = None
-        if state["scale_optimizer"] is not None:
-            self.scale_optimizer = self._make_scale_optimizer()
-            assert self.scale_optimizer is not None
+        self.scale_optimizer = self._make_scale_optimizer()
+        if self.scale_optimizer is not None:
             self.scale_optimizer.load_state_dict(state["scale_optimizer"])

@@ -3,20 +3,12 @@
 Axes are orthonormal columns of one basis per layer, which only grows: a task names its own by their numbers.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from sfao.lab.methods.input_subspace import SMALLEST_SINGULAR_VALUE
-
-
-class Region(NamedTuple):
-    """The axes of a trusted task, as columns, and the matrix that scales the weights along them."""
-
-    axes: Tensor
-    scale: Tensor
 
 
 def choose_axes(basis: Tensor, inputs: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
@@ -41,29 +33,24 @@ def choose_axes(basis: Tensor, inputs: Tensor, threshold: float) -> tuple[Tensor
     return grown, torch.cat([old, torch.arange(basis.shape[1], grown.shape[1])])
 
 
-def measure_shares(gradient: Tensor, spaces: Sequence[Tensor]) -> list[float]:
-    """Return the share of a gradient's length that lies in each of these spaces (equation 5)."""
+def choose_trusted(gradient: Tensor, spaces: Mapping[int, Tensor], trust: float, most: int) -> list[int]:
+    """Return the past tasks whose spaces hold a share of the gradient's length above `trust` (equation 5), in order.
+
+    These are the `most` with the largest shares. `spaces` has the axes of each past task, as columns.
+    """
     length = torch.linalg.matrix_norm(gradient)
-    if not length > 0:
-        return [0.0] * len(spaces)
-    return [float(torch.linalg.matrix_norm(gradient @ axes) / length) for axes in spaces]
+    shares = {past: float(torch.linalg.matrix_norm(gradient @ axes) / length) for past, axes in spaces.items()}
+    ranked = sorted(shares, key=lambda past: -shares[past])[:most]
+    return sorted(past for past in ranked if shares[past] > trust)
 
 
-def choose_trusted(shares: Sequence[float], trust: float, most: int) -> list[int]:
-    """Return the numbers of the past tasks with the largest shares above `trust`, at most so many, in order."""
-    ranked = sorted(range(len(shares)), key=lambda task: -shares[task])[:most]
-    return sorted(task for task in ranked if shares[task] > trust)
+def scale_rows(rows: Tensor, regions: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return weights scaled along the axes B of trusted tasks by their matrices Q: W + sum of W B (Q - 1) B'.
 
-
-def scale_rows(rows: Tensor, regions: Sequence[Region]) -> Tensor:
-    """Return weights whose part along the axes of trusted tasks is scaled: W + sum of W B (Q - 1) B' (equation 6)."""
+    This is equation 6.
+    """
     scaled = rows
     for axes, scale in regions:
         along = rows @ axes
         scaled = torch.addmm(scaled, along @ scale - along, axes.T)
     return scaled
-
-
-def differentiate_scale(rows: Tensor, axes: Tensor, gradient_along: Tensor) -> Tensor:
-    """Return the gradient of a scale, (W B)' G B, from that of the scaled weights along the same axes, G B."""
-    return (rows @ axes).T @ gradient_along

@@ -240,6 +240,8 @@ def configure(
     merge(values, BENCHMARKS[benchmark].settings)
     for chosen in preset_settings(preset, method, benchmark):
         merge(values, chosen)
+    if {**read, **asked}.get("optimizer", "sgd") != "sgd":  # the preset's momentum is that of its own optimizer
+        values = {name: value for name, value in values.items() if name not in ("momentum", "momentum_form")}
     merge(values, {**read, "method": method, "seed": seed})
     merge(values, asked)  # together, so that the name of a model may come after its sizes
     for name, said in (("benchmark", benchmark), ("method", method), ("seed", seed)):
