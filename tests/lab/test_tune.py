@@ -107,7 +107,7 @@ def test_a_given_space_replaces_the_methods_own_and_fixed_options_are_left_out()
         ("options.acept_above=0:1", "did you mean 'accept_above'?"),
         ("options.accept_above=0:2", "`accept_above` must be in .-1, 1., got 2"),
         ("options.capacity=0.5:400", "`capacity` must be a whole number of at least 1, got 0.5"),
-        ("options.target=loss,lgit", "`target` must be one of .*, got 'lgit'"),
+        ("options.target=loss,lgit", "`options.target`: input should be 'loss' or 'logit', got 'lgit'"),
         ("seed=0:9", "`seed` must be the same in all trials"),
         ("fraction=0.1:1", "`fraction` must be the same in all trials"),
     ],
