@@ -1,4 +1,4 @@
-"""Layers that :class:`sfao.DriftBound` can bound, each seen as a stack of matrices (groups x rows x width).
+"""Layers that :class:`sfao.DriftBound` can bound, each as a stack of matrices (groups x rows x width), and hooks.
 
 | module | groups | rows | width (its inputs) |
 |---|---|---|---|
@@ -9,12 +9,14 @@
 """
 
 import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.nn.functional import batch_norm, group_norm, layer_norm, pad
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
@@ -250,3 +252,51 @@ def _index_patches(size: Iterable[int], kernel: Any, stride: Any, dilation: Any)
         starts = (starts[:, None] * length + along).flatten()
         offsets = (offsets[:, None] * length + d * torch.arange(k)).flatten()
     return starts[:, None] + offsets
+
+
+# -- Hooks on a model ----------------------------------------------------------------------------------
+
+
+class WeakHook:
+    """Calls a method of an object while it exists. Copies and pickles do nothing.
+
+    It is never traced. With ``torch.compile(model, fullgraph=True)`` it must be a hook of the compiled model.
+    """
+
+    def __init__(self, method: Callable[..., Any] | None = None) -> None:
+        self._method = None if method is None else WeakMethod(method)
+
+    @_disable_dynamo
+    def __call__(self, *args: Any) -> Any:
+        method = None if self._method is None else self._method()
+        return None if method is None else method(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WeakHook, ()
+
+
+class FreezeStatistics:
+    """Forward pre-hook of BatchNorm layers: with `active`, they normalize with their running statistics.
+
+    `momentum=0` would not be enough: training would still normalize with the statistics of each batch. The hook must
+    exist before the first compiled call; later ones are ignored by torch.compile. Copies and pickles do nothing.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        #: The layers with this hook.
+        self.modules: set[nn.Module] = set()
+
+    def hook(self, model: nn.Module) -> None:
+        """Hook the BatchNorm layers with running statistics, old and new ones."""
+        for module in model.modules():
+            if isinstance(module, _BatchNorm) and module.running_mean is not None and module not in self.modules:
+                module.register_forward_pre_hook(self)
+                self.modules.add(module)
+
+    def __call__(self, module: nn.Module, args: object) -> None:
+        if self.active:
+            module.training = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FreezeStatistics, ()

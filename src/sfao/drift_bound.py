@@ -13,14 +13,13 @@ from torch.optim import LBFGS, Optimizer
 
 from sfao.attachment import Attachment, check_free, check_optimizer, drop_stale_state, list_parameters
 from sfao.batches import Batch, Loss, Objective, check_batches, make_objective, unwrap
-from sfao.bounded_layers import BoundedLayer, find_layers, warn_of_unbounded
+from sfao.bounded_layers import BoundedLayer, FreezeStatistics, WeakHook, find_layers, warn_of_unbounded
 from sfao.capture import capture_task
 from sfao.checks import check_count, check_seed, is_number, nearest
 from sfao.clipping import UnitClip
 from sfao.distributed import Ranks, reshard
 from sfao.drift_memory import LayerMemory, grow_memory, read_memory, remember_task
 from sfao.drift_projection import Projection
-from sfao.model_hooks import FreezeStatistics, WeakHook
 
 DEFAULTS: dict[str, Any] = {"tolerance": 0.1, "every": 8, "energy": 0.97, "examples": 600, "clip": 0.3, "seed": 0}
 #: Loaded weights may have this many times their allowed drift.

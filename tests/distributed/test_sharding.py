@@ -7,23 +7,22 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from sfao.gate import Gate
 from sfao.layers import layer_groups
 from sfao.optimizer import SFAO
 from tests.distributed.processes import run_ranks
-
-loss = nn.CrossEntropyLoss()
-EXAMPLES, INPUTS, CLASSES = 24, 12, 3
-
-
-def make_linear():
-    """Layers that ranks can't share evenly: 17 rows, 2 rows, 3 rows."""
-    torch.manual_seed(0)
-    layers = [nn.Linear(INPUTS, 17), nn.LayerNorm(17), nn.ReLU(), nn.Linear(17, 2), nn.Tanh(), nn.Linear(2, CLASSES)]
-    return nn.Sequential(*layers)
+from tests.distributed.sharded import (
+    CLASSES,
+    INPUTS,
+    LOSS,
+    Training,
+    make_model,
+    make_task,
+    measure_gap,
+    read_whole,
+    shard,
+    split_tensors,
+)
 
 
 def make_convolutions():
@@ -32,74 +31,13 @@ def make_convolutions():
     return nn.Sequential(nn.Unflatten(1, (1, 4, 3)), *body, nn.Linear(6, CLASSES))
 
 
-def shard(model, size, **how):
-    mesh = init_device_mesh("cpu", (size,))
-    for module in model.children():
-        if list(module.parameters()):
-            fully_shard(module, mesh=mesh, **how)
-    return fully_shard(model, mesh=mesh, **how)
-
-
 def shard_lazily(model, size):
     """Parameters stay whole after a forward pass, until something cuts them again."""
     return fully_shard(model, mesh=init_device_mesh("cpu", (size,)), reshard_after_forward=False)
 
 
-def split_tensors(model, size):
-    """Tensor parallel: the first layer by its rows, the second by its columns, the others whole."""
-    plan = {"0": ColwiseParallel(output_layouts=Replicate()), "3": RowwiseParallel(input_layouts=Replicate())}
-    return parallelize_module(model, init_device_mesh("cpu", (size,)), plan)
-
-
-def make_task(number, rank=0, size=1):
-    generator = torch.Generator().manual_seed(number)
-    inputs = torch.randn(EXAMPLES, INPUTS, generator=generator)
-    targets = (inputs @ torch.randn(INPUTS, CLASSES, generator=generator)).argmax(1)
-    own = slice(rank * EXAMPLES // size, (rank + 1) * EXAMPLES // size)
-    return list(zip(inputs[own].split(6), targets[own].split(6), strict=True))
-
-
-class Training:
-    """Trains a model on one task after the other, and keeps the decisions."""
-
-    def __init__(self, model, kind, options, rank=0, size=1):
-        self.model, self.rank, self.size = model, rank, size
-        if kind == "sfao":
-            self.optimizer = self.memory = SFAO(model, **{"lr": 0.05, "momentum": 0.0, **options})
-            self.gate = self.optimizer.gate
-        else:
-            self.optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-            self.memory = self.gate = Gate(model, **options).attach(self.optimizer)
-        self.decisions = []
-
-    def backward(self, task):
-        inputs, targets = (torch.cat(parts) for parts in zip(*make_task(task, self.rank, self.size), strict=True))
-        self.optimizer.zero_grad()
-        loss(self.model(inputs), targets).backward()
-
-    def train(self, task, steps):
-        for _ in range(steps):
-            self.backward(task)
-            self.optimizer.step()
-            self.decisions.append(self.gate.last_decisions)
-
-    def run(self, tasks=3, steps=3, **how):
-        for task in range(tasks):
-            self.train(task, steps)
-            self.memory.consolidate(make_task(task, self.rank, self.size), loss, **how)
-        return self
-
-
-def read_whole(model):
-    return [(p.full_tensor() if isinstance(p, DTensor) else p).detach().clone() for p in model.parameters()]
-
-
-def measure_gap(first, second):
-    return max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))
-
-
 CUTS = {"fsdp": shard, "lazy": shard_lazily, "tensors": split_tensors}
-MODELS = {"linear": make_linear, "convolutions": make_convolutions}
+MODELS = {"linear": make_model, "convolutions": make_convolutions}
 
 
 def compare(rank, size, cut, model, kind, options, how):
@@ -109,20 +47,20 @@ def compare(rank, size, cut, model, kind, options, how):
     sharded = CUTS[cut](MODELS[model](), size)
     training = Training(sharded, kind, options, *own).run(**how)
     training.train(3, 1)
-    risks = [training.memory.risk(), training.memory.risk(sampled=True)]
-    whole, kept = read_whole(sharded), training.memory.kept()
-    found = {"bytes": training.gate.memory_bytes, "counts": training.gate.counts}
+    risks = [training.owner.risk(), training.owner.risk(sampled=True)]
+    whole, kept = read_whole(sharded), training.owner.kept()
+    found = {"bytes": training.attached.memory_bytes, "counts": training.attached.counts}
     if rank == 0:
         alone = Training(MODELS[model](), kind, {**options, "sync": False}).run(**how)
         alone.train(3, 1)
         found["gap"] = measure_gap(whole, read_whole(alone.model))
         found["risk"] = max(
-            abs(a - b) for a, b in zip(risks, [alone.memory.risk(), alone.memory.risk(sampled=True)], strict=True)
+            abs(a - b) for a, b in zip(risks, [alone.owner.risk(), alone.owner.risk(sampled=True)], strict=True)
         )
-        found["kept"] = max(abs(kept[name] - alone.memory.kept()[name]) for name in kept)
-        found["same"] = training.decisions == alone.decisions and training.gate.counts == alone.gate.counts
+        found["kept"] = max(abs(kept[name] - alone.owner.kept()[name]) for name in kept)
+        found["same"] = training.decisions == alone.decisions and training.attached.counts == alone.attached.counts
         found["decided"] = {str(decision) for step in alone.decisions for decision in step.values()}
-        found["all_bytes"] = alone.gate.memory_bytes
+        found["all_bytes"] = alone.attached.memory_bytes
     return found
 
 
@@ -133,12 +71,12 @@ CASES = [
     ("fsdp", "linear", "sfao", {**PROJECT, "granularity": "global"}, {}),
     ("fsdp", "linear", "sfao", {**PROJECT, "admit_below": 0.7, "capacity": 4}, {}),
     ("fsdp", "linear", "sfao", {**PROJECT, "storage": "factored", "rank": 2, "memory_dtype": "bfloat16"}, {}),
-    ("fsdp", "linear", "adamw", {"projection": "sequential"}, {"per": "example"}),
+    ("fsdp", "linear", "gate", {"projection": "sequential"}, {"per": "example"}),
     ("fsdp", "convolutions", "sfao", {}, {}),
-    ("fsdp", "convolutions", "adamw", {"storage": "factored", "projection": "cone"}, {}),
+    ("fsdp", "convolutions", "gate", {"storage": "factored", "projection": "cone"}, {}),
     ("lazy", "linear", "sfao", {}, {}),
     ("tensors", "linear", "sfao", PROJECT, {}),
-    ("tensors", "linear", "adamw", {"storage": "factored"}, {"target": "logit"}),
+    ("tensors", "linear", "gate", {"storage": "factored"}, {"target": "logit"}),
 ]
 
 
@@ -161,13 +99,13 @@ def test_four_ranks_of_which_some_hold_nothing_of_a_layer():
 
 
 def keep_gradients(rank, size):
-    model = shard_lazily(make_linear(), size)
+    model = shard_lazily(make_model(), size)
     model(torch.zeros(2, INPUTS))  # parameters are whole from here on
     training = Training(model, "sfao", {}, rank, size)
     training.train(0, 2)
     before = [parameter.grad.full_tensor() for parameter in model.parameters()]
     model(torch.zeros(2, INPUTS))
-    training.memory.consolidate(make_task(0, rank, size), loss)
+    training.owner.consolidate(make_task(0, rank, size), LOSS)
     return measure_gap(before, [parameter.grad.full_tensor() for parameter in model.parameters()])
 
 
@@ -177,13 +115,13 @@ def test_consolidating_leaves_gradients_as_they_are():
 
 def remember_sharded(rank, size, options):
     found = []
-    for model, own, sync in ((shard(make_linear(), size), (rank, size), True), (make_linear(), (0, 1), False)):
+    for model, own, sync in ((shard(make_model(), size), (rank, size), True), (make_model(), (0, 1), False)):
         training = Training(model, "sfao", {**PROJECT, **options, "sync": sync}, *own)
         for task in range(4):
             training.backward(task)
-            training.memory.remember()
+            training.owner.remember()
         training.train(5, 2)
-        found.append((training.gate.counts, read_whole(model)))
+        found.append((training.attached.counts, read_whole(model)))
     (counts, weights), (counts_alone, weights_alone) = found
     return counts == counts_alone, measure_gap(weights, weights_alone)
 
@@ -198,15 +136,15 @@ def test_remember_does_what_one_process_does(options):
 def save_and_load(rank, size, options):
     """Continue from the state of shards, and from that of one process, beside training without a break."""
     warnings.simplefilter("ignore", RuntimeWarning)
-    training = Training(shard(make_linear(), size), "sfao", options, rank, size).run(tasks=2)
+    training = Training(shard(make_model(), size), "sfao", options, rank, size).run(tasks=range(2))
     gaps = []
     for source in ("shards", "whole"):
         state = training.optimizer.state_dict()
         if source == "whole":
-            alone = Training(make_linear(), "sfao", {**options, "sync": False}).run(tasks=2)
+            alone = Training(make_model(), "sfao", {**options, "sync": False}).run(tasks=range(2))
             state = alone.optimizer.state_dict()
             state = {**state, "state": {}}
-        other = Training(shard(make_linear(), size), "sfao", options, rank, size)
+        other = Training(shard(make_model(), size), "sfao", options, rank, size)
         with torch.no_grad():
             for parameter, weight in zip(other.model.parameters(), training.model.parameters(), strict=True):
                 parameter.copy_(weight)
@@ -214,7 +152,7 @@ def save_and_load(rank, size, options):
         other.train(2, 2)
         gaps.append(read_whole(other.model))
     training.train(2, 2)
-    return [measure_gap(weights, read_whole(training.model)) for weights in gaps], training.gate.counts
+    return [measure_gap(weights, read_whole(training.model)) for weights in gaps], training.attached.counts
 
 
 @pytest.mark.parametrize("options", [PROJECT, {**PROJECT, "storage": "factored"}], ids=str)
@@ -236,7 +174,7 @@ def refuse(make):
 
 
 def make_bad(rank, size, kind):
-    model = make_linear()
+    model = make_model()
     if kind == "flat":
         from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -258,11 +196,15 @@ def test_parameters_that_cannot_be_gated(kind, reason):
 
 
 def consolidate_badly(rank, size):
-    training = Training(shard(make_linear(), size), "sfao", {}, rank, size)
+    training = Training(shard(make_model(), size), "sfao", {}, rank, size)
     batches = make_task(0, rank, size)
     if rank == 1:
         batches[0][0][0, 0] = float("nan")
-    return refuse(lambda: training.memory.consolidate(batches, loss)), training.gate.is_empty, training.gate.tasks
+    return (
+        refuse(lambda: training.owner.consolidate(batches, LOSS)),
+        training.attached.is_empty,
+        training.attached.tasks,
+    )
 
 
 def test_bad_batches_are_refused_on_all_ranks():
@@ -273,7 +215,7 @@ def test_bad_batches_are_refused_on_all_ranks():
 
 
 def diverge(rank, size):
-    training = Training(shard(make_linear(), size), "sfao", {}, rank, size).run(tasks=1, steps=2)
+    training = Training(shard(make_model(), size), "sfao", {}, rank, size).run(tasks=[0], steps=2)
     before = read_whole(training.model)
     training.backward(1)
     if rank == 1:  # in the rows of one rank alone
@@ -289,8 +231,8 @@ def test_a_gradient_that_is_not_finite_in_one_shard_raises_on_all_ranks():
 
 def train_mixed(rank, size):
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    training = Training(shard(make_linear(), size, mp_policy=policy), "adamw", {}, rank, size).run(tasks=2)
-    return training.gate.counts, layer_groups(training.model)[0]["name"]
+    training = Training(shard(make_model(), size, mp_policy=policy), "gate", {}, rank, size).run(tasks=range(2))
+    return training.attached.counts, layer_groups(training.model)[0]["name"]
 
 
 def test_mixed_precision_is_gated_alike_on_all_ranks():
@@ -302,12 +244,12 @@ def test_mixed_precision_is_gated_alike_on_all_ranks():
 def replicate(rank, size):
     """Two groups of two ranks, each group with the whole model in shards (HSDP)."""
     mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("groups", "shards"))
-    model = make_linear()
+    model = make_model()
     for layer in (*[module for module in model if list(module.parameters())], model):
         fully_shard(layer, mesh=mesh)
-    Training(model, "sfao", PROJECT, rank, size).run(tasks=2)
+    Training(model, "sfao", PROJECT, rank, size).run(tasks=range(2))
     whole = read_whole(model)
-    alone = Training(make_linear(), "sfao", {**PROJECT, "sync": False}).run(tasks=2) if rank == 0 else None
+    alone = Training(make_model(), "sfao", {**PROJECT, "sync": False}).run(tasks=range(2)) if rank == 0 else None
     return 0.0 if alone is None else measure_gap(whole, read_whole(alone.model))
 
 
