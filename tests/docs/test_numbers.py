@@ -31,7 +31,6 @@ ALLOWED = {
         "| | SGD | EWC": "compared in test_the_table_of_the_readme",
         "**Where it loses.**": "compared in tests/integration/test_readme.py",
     },
-    "docs/laboratory.md": {"| `guard.kind`": SETTINGS},
     "docs/method.md": {
         "| option | default": SETTINGS,
         "| | |": OTHERS,

@@ -2,9 +2,8 @@
 
 import warnings
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -16,7 +15,6 @@ from sfao.optimizer import SFAO
 class GatedMethod(Method):
     """SFAO, which is SGD behind the gate; or the gate, attached to another optimizer."""
 
-    is_gated: ClassVar[bool] = True
     gate: Gate
 
     def __init__(self, model: nn.Module, training: Training, options: MethodOptions) -> None:
@@ -62,10 +60,6 @@ class GatedMethod(Method):
         return {
             layer: {name: values[layer] for name, values in found.items() if layer in values} for layer in found["kept"]
         }
-
-    def measure_risk(self) -> tuple[float, float]:
-        lengths = [parameter.grad.norm() for parameter in self.model.parameters() if parameter.grad is not None]
-        return self.gate.risk(), float(torch.stack(lengths).norm())
 
     def spanned_layers(self) -> Iterable[str]:
         """Yield the names of layers whose directions span all of their parameters: no gradient gets through."""

@@ -88,8 +88,6 @@ class Method:
     trains_on_all_tasks: ClassVar[bool] = False
     #: True if examples of past tasks are stored.
     stores_data: ClassVar[bool] = False
-    #: True if a gate changes its updates, which `layer_telemetry` and `measure_risk` describe.
-    is_gated: ClassVar[bool] = False
     #: True if it evaluates each task with weights of its own, and must be told the task: for scenario `task` only.
     needs_task: ClassVar[bool] = False
 
@@ -196,10 +194,6 @@ class Method:
     def layer_telemetry(self) -> dict[str, dict[str, float]]:
         """{layer: {name: value}} of the last step: cosine and kept of a gate, drift and allowed of a bound."""
         return {}
-
-    def measure_risk(self) -> tuple[float, float]:
-        """Return the interference risk of the last update and its length, of methods that gate."""
-        raise NotImplementedError(f"{self.name} has no gate to measure a risk by; the guard refuses such methods first")
 
     def concerns(self) -> list[str]:
         """Return one line per problem that a reader of the results should know, such as a penalty that never acted."""

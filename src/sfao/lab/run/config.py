@@ -19,8 +19,6 @@ from sfao.lab.streams.suite import BENCHMARKS
 
 #: The method if neither the command nor a file names one.
 DEFAULT_METHOD = "sfao"
-#: The usual `guard.rise` of each kind: a loss of accuracy, and a multiple of the usual interference.
-USUAL_RISE = {"measured": 0.05, "predicted": 3.0}
 
 
 class ModelConfig(BaseModel):
@@ -46,35 +44,10 @@ class GuardConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    kind: Literal["measured", "predicted"] = Field(
-        description="Measure accuracy on the validation data of past tasks, or predict forgetting from the gate."
-    )
-    rise: float = Field(
-        description="The largest rise between two checks: lost accuracy (0.05) if measured, a multiple of the usual "
-        "interference (3) if predicted."
-    )
+    kind: Literal["measured"] = Field(description="Measure accuracy on the validation data of past tasks.")
+    rise: float = Field(0.05, gt=0, lt=1, description="The largest loss of accuracy between two checks.")
     every: int = Field(50, ge=1, description="Steps between two checks.")
     rollbacks: int = Field(3, ge=1, description="The most rollbacks of one task; then it continues unguarded.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _set_default_rise(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            raise ValueError(f"`guard` must hold settings, such as guard.kind=measured, got {values!r}")
-        kind = values.get("kind")
-        if kind is None:
-            raise ValueError(f"`guard.kind` must be {' or '.join(USUAL_RISE)} if a guard is set, got none")
-        if values.get("rise") is None and kind in tuple(USUAL_RISE):
-            return {**values, "rise": USUAL_RISE[kind]}
-        return values
-
-    @model_validator(mode="after")
-    def _check_rise(self) -> "GuardConfig":
-        if self.kind == "measured" and not 0 < self.rise < 1:
-            raise ValueError(f"`guard.rise` must be in (0, 1), a loss of accuracy, if measured, got {self.rise:g}")
-        if self.kind == "predicted" and not self.rise > 1:
-            raise ValueError(f"`guard.rise` must be above 1, a multiple, if predicted, got {self.rise:g}")
-        return self
 
 
 class RunConfig(BaseModel):
@@ -161,16 +134,10 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_guard(self) -> "RunConfig":
-        if self.guard is None:
-            return self
-        method = METHODS[self.method]
-        if method.trains_on_all_tasks:
-            raise ValueError(f"`guard` must be left out with {self.method}, which trains on all past tasks")
-        if self.guard.kind == "measured":
-            self._check_validation("`guard.kind: measured`")
-        elif not method.is_gated:
-            gated = ", ".join(name for name, known in METHODS.items() if known.is_gated)
-            raise ValueError(f"`guard.kind: predicted` needs a method with a gate, one of {gated}, got {self.method!r}")
+        if self.guard is not None:
+            if METHODS[self.method].trains_on_all_tasks:
+                raise ValueError(f"`guard` must be left out with {self.method}, which trains on all past tasks")
+            self._check_validation("`guard`")
         return self
 
     @model_validator(mode="after")
