@@ -40,7 +40,7 @@ def check_out(out: Path) -> Path:
     """Return the folder; raise a FolderError if it can't be made or written."""
     from sfao.lab.run.errors import FolderError
 
-    place = next(path for path in (out, *out.absolute().parents) if path.exists())
+    place = next(path for path in (out, *out.parents) if path.exists())
     if not place.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {place}")
     try:
