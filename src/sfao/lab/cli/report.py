@@ -27,7 +27,7 @@ def report(
 ) -> None:
     """Build an HTML report, tables in Markdown and LaTeX, and figures from finished runs."""
     with error_handler(debug):
-        out = check_out(out or (folders[0] if len(folders) == 1 else Path()) / "report")
+        out = check_out(out) if out else (folders[0] if len(folders) == 1 else Path()) / "report"
         with progress() as tell:
             tell("loading the libraries")
             from sfao.lab.report.write import write_report
