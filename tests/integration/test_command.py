@@ -88,6 +88,14 @@ def test_a_folder_that_cannot_be_written_is_bad_usage(command, out, said):
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"sfao: {said}\n")
 
 
+def test_help_imports_nothing_heavy():
+    code = "import sys; from typer.testing import CliRunner; from sfao.lab.cli.app import app\n"
+    code += "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+    code += "print({'torch', 'numpy', 'scipy', 'pydantic', 'yaml', 'matplotlib', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_without_the_laboratory_one_line_says_what_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(main, "LAB", ("sys", "not_installed", "neither_is_this"))
     with pytest.raises(SystemExit) as stopped:

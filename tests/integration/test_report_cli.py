@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -141,15 +139,3 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
         assert result.stdout == ""
         assert "Traceback" not in result.stderr
         assert contents(tmp_path) == before
-
-
-def test_it_is_offered_and_the_help_is_quick():
-    """No figure library is loaded to say what there is."""
-    code = (
-        "import sys; from typer.testing import CliRunner; from sfao.lab.cli.app import app; "
-        "print(CliRunner().invoke(app, ['--help']).stdout); "
-        "print([name for name in ('torch', 'matplotlib', 'numpy', 'jinja2') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert " report " in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"

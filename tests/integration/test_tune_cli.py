@@ -58,10 +58,6 @@ def test_it_ends_in_a_table_the_best_settings_and_the_paths_of_what_it_wrote(ref
         "ranked on 20 % of the training images, never on test images"
     )
     assert [line.split(":")[0] for line in error.splitlines()[1:]] == [f"trial-{number} seed 0" for number in range(3)]
-    (best,) = [line for line in lines if line.startswith("best: ")]
-    summary = json.loads((out / "trials.json").read_text())
-    assert best == f"best: {summary['set']}"
-    assert summary["set"].startswith("--set fraction=0.5 --set epochs=3 --set tasks=2 --set options.strength=")
 
 
 def test_an_ended_study_is_only_shown_and_its_best_file_makes_a_run(reference, tmp_path):
@@ -121,31 +117,12 @@ def test_another_study_in_the_same_folder_is_refused_and_so_is_a_link(reference,
 
 def test_a_grid_shows_a_row_for_each_combination_and_names_the_best(tmp_path):
     small = [f"--set={setting}" for setting in ("fraction=0.1", "epochs=1", "tasks=2", "model.hidden=8")]
-    command = [
-        "tune",
-        "split-mnist-5k",
-        "--method",
-        "ewc",
-        *small,
-        "--grid",
-        "--seeds",
-        "2",
-        "--out",
-        tmp_path / "grid",
-    ]
-    done = sfao(*command, "--search", "options.strength=10,1e6", "--jobs", "1")
+    search = ["--method", "ewc", "--grid", "--search", "options.strength=10,1e6", "--seeds", "2", "--jobs", "1"]
+    done = sfao("tune", "split-mnist-5k", *search, *small, "--out", tmp_path / "grid")
     assert done.exit_code == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()[3:5]]
     assert [row[1] for row in rows] == ["10", "1e+06"]
     assert sum(row[-1] == "best" for row in rows) == 1
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("best: ")]
-    runs = [("--config", tmp_path / "grid" / "best.yaml"), line.removeprefix("best: ").split()]
-    for number, arguments in enumerate(runs):
-        ran = sfao("run", "split-mnist-5k", "--method", "ewc", *arguments, "--out", tmp_path / str(number))
-        assert ran.exit_code == 0, ran.stderr
-    first, second = (yaml.safe_load((tmp_path / name / "config.yaml").read_text()) for name in "01")
-    assert first == second
-    assert (first["evaluate"], first["validation"]) == ("test", 0)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +132,6 @@ def test_a_grid_shows_a_row_for_each_combination_and_names_the_best(tmp_path):
         (["--grid", "--search", "tasks=2,5"], "`tasks` must be the same in all trials"),
         (["--method", "sgd"], "`--search` must name settings of sgd, such as lr=0.001:0.1:log, got none"),
         (["--method", "sfaoo"], "(did you mean 'sfao'?)"),
-        (["--search", "options.acept_above=0:1"], "(did you mean 'accept_above'?)"),
-        (["--search", "options.accept_above=1:0"], "must go from a lower to a higher number, got '1:0'"),
-        (["--search", "options.accept_above=0:3"], "`accept_above` must be in [-1, 1], got 3"),
-        (["--search", "options.accept_above"], "`--search` must be name=low:high"),
         (["--validation", "0"], "`validation` must be above 0, got 0"),
         (["--validation", "0.001"], "`validation` must hold out some"),
         (["--set", "evaluate=test"], "never chosen on test data, got 'test'"),
@@ -173,19 +146,8 @@ def test_bad_input_is_told_in_a_line_and_writes_nothing(arguments, message, tmp_
 
 
 def test_where_no_trial_ends_well_it_says_so(tmp_path):
-    arguments = [
-        "--method",
-        "sgd",
-        "--set",
-        "fraction=0.1",
-        "--search",
-        "lr=1e29:1e30",
-        "--trials",
-        "1",
-        "--seeds",
-        "1",
-    ]
-    done = sfao("tune", "split-mnist-5k", *arguments, "--out", tmp_path / "study")
+    arguments = ["--method", "sgd", "--set", "fraction=0.1", "--search", "lr=1e29:1e30", "--trials", "1"]
+    done = sfao("tune", "split-mnist-5k", *arguments, "--seeds", "1", "--out", tmp_path / "study")
     assert done.exit_code == 1
     assert "sfao: no trial of 1 ended well; trial 0: seed 0 diverged: " in done.stderr
     assert not (tmp_path / "study" / "best.yaml").exists()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import pytest
 import yaml
@@ -12,8 +13,7 @@ from sfao.lab.methods.search_range import Choice, Range
 from sfao.lab.run.errors import ConfigError, FolderError, Interrupted
 from sfao.lab.run.loop import execute
 from sfao.lab.run.record import load_record
-from sfao.lab.streams.suite import BENCHMARKS
-from sfao.lab.tune import BEST, JOURNAL, find_best, make_search, parse_search, tune, write_results, write_set_line
+from sfao.lab.tune import BEST, JOURNAL, find_best, make_search, parse_search, tune, write_results
 from tests.lab.methods.scenarios import set_scenario
 
 SMALL = {"fraction": 0.1, "epochs": 1, "tasks": 2, "model.hidden": 8}
@@ -52,13 +52,6 @@ def reference(tmp_path_factory):
 # -- Spaces ----------------------------------------------------------------------------------------------------------
 
 
-def test_ranges_and_choices():
-    assert parse_search("options.accept_above=0:1") == ("options.accept_above", Range(0, 1))
-    assert parse_search("lr=1e-4:1e-1:log") == ("lr", Range(1e-4, 0.1, log=True))
-    assert parse_search("options.strength=10,1e6") == ("options.strength", Choice((10, 1e6)))
-    assert parse_search("options.target=loss,logit") == ("options.target", Choice(("loss", "logit")))
-
-
 @pytest.mark.parametrize(
     ("name", "where", "kind"),
     [
@@ -76,14 +69,13 @@ def test_a_range_has_integers_where_the_setting_takes_no_other_numbers(name, whe
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_the_space_of_a_method_breaks_no_rule_of_its_own(method, benchmark):
-    if not METHODS[method].search_space:
+def test_the_space_of_a_method_breaks_no_rule_of_its_own(method):
+    make = partial(make_search, "split-mnist-5k", method, [0], set_scenario(method), {})
+    if METHODS[method].search_space:
+        assert list(make().space) == [f"options.{name}" for name in METHODS[method].search_space]
+    else:
         with pytest.raises(ConfigError, match=f"`--search` must name settings of {method}, .*, got none"):
-            make_search(benchmark, method, [0], set_scenario(method), {})
-        return
-    found = make_search(benchmark, method, [0], set_scenario(method), {}).space
-    assert list(found) == [f"options.{name}" for name in METHODS[method].search_space]
+            make()
 
 
 def test_a_given_space_replaces_the_methods_own_and_fixed_options_are_left_out():
@@ -102,8 +94,7 @@ def test_a_given_space_replaces_the_methods_own_and_fixed_options_are_left_out()
         ("lr=0:1:lin", "`--search` must be name=low:high, .*, got 'lr=0:1:lin'"),
         ("lr=a:b", "got 'a:b'"),
         ("lr=0:inf", "got '0:inf'"),
-        ("lr=1", "got '1'"),
-        ("lr=1,1", "`--search lr` must list each value once, got 1 twice"),
+        ("lr=1,1", "`--search lr` must list two or more different values, got '1,1'"),
         ("options.acept_above=0:1", "did you mean 'accept_above'?"),
         ("options.accept_above=0:2", "`accept_above` must be in .-1, 1., got 2"),
         ("options.capacity=0.5:400", "`capacity` must be a whole number of at least 1, got 0.5"),
@@ -230,17 +221,6 @@ def test_links_in_a_study_are_not_followed(study, tmp_path, name):
     assert (target.read_bytes() if target.is_file() else contents(target)) == before
 
 
-def test_a_study_folder_that_is_a_link_is_refused(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    for name in ("link", "dangling"):
-        with pytest.raises(FolderError, match=rf"must be a folder without links, got the link .*{name}$"):
-            tune(search(), tmp_path / name, trials=1, run=run_here)
-    assert list((tmp_path / "real").iterdir()) == []
-    assert not (tmp_path / "nowhere").exists()
-
-
 def test_a_journal_with_a_line_cut_short_resumes_and_other_damage_is_refused(reference, study):
     with open(study / JOURNAL, "ab") as file:
         file.write(b'{"op_code": 5, "worker_')
@@ -277,11 +257,10 @@ def test_what_is_written_has_the_best_settings_for_a_run(reference, study):
     held = yaml.safe_load((study / BEST).read_text())
     assert held["options"]["strength"] == best.settings["options.strength"]
     assert not {"seed", "validation", "evaluate"} & held.keys()
-    assert write_set_line({"lr": 0.1, "seed": 3, "model.name": "a b"}) == "--set lr=0.1 --set 'model.name=a b'"
 
 
 def test_without_a_finished_trial_there_is_no_best_file(study):
     (study / BEST).write_text("of earlier")
     summary = write_results(search(), [], study)
-    assert (summary["best"], summary["set"]) == (None, "")
+    assert summary["best"] is None
     assert not (study / BEST).exists()

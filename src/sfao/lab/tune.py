@@ -1,8 +1,6 @@
 """Settings chosen on validation data, by a search or a grid. Optuna proposes the settings and stores the study."""
 
 import os
-import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -37,7 +35,7 @@ from sfao.lab.safe_io import open_file, parse_yaml
 from sfao.lab.streams.seeding import make_generator, slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
 
-#: The files of a study: Optuna's journal, the trials as a table and for scripts, and the best settings for `--config`.
+#: The files of a study: Optuna's journal, the trials for scripts and as a table, and the best settings for `--config`.
 JOURNAL, TRIALS, TABLE, BEST = "journal.log", "trials.json", "trials.md", "best.yaml"
 TUNING = "tuning"
 #: Settings that define the problem: trials that differ in one of them can't be ranked.
@@ -77,12 +75,11 @@ class Search:
     @property
     def grid(self) -> list[dict[str, Any]]:
         """Every combination of the values in the space; the last setting varies fastest."""
-        axes = []
         for name, where in self.space.items():
             if isinstance(where, Range):
                 raise ConfigError(f"`--grid` needs lists of values, such as --search {name}=a,b, got {name}={where}")
-            axes.append(where.values)
-        grid = [dict(zip(self.space, values, strict=True)) for values in product(*axes)]
+        combinations = product(*(where.examples for where in self.space.values()))
+        grid = [dict(zip(self.space, values, strict=True)) for values in combinations]
         for chosen in grid:
             self.configure(chosen)
         return grid
@@ -122,14 +119,13 @@ def make_search(
 def parse_search(text: str) -> tuple[str, Range | Choice]:
     """Split `options.capacity=50:400:log` or `options.target=loss,logit` into a setting and where to look."""
     name, _, where = (part.strip() for part in text.partition("="))
-    low, colon, rest = where.partition(":")
-    high, _, scale = rest.partition(":")
-    if not (name and where) or scale not in ("", "log"):
+    low, *rest = where.split(":")
+    if not (name and where) or len(rest) > 2 or rest[1:] not in ([], ["log"]):
         raise ConfigError(f"`--search` must be {FORMS}, got {quote(text)}")
-    if not colon:
+    if not rest:
         return name, Choice(_parse_values(name, where))
     try:
-        found = Range(float(low), float(high), log=scale == "log")
+        found = Range(float(low), float(rest[0]), log=len(rest) == 2)
     except ValueError:
         raise ConfigError(f"`--search {name}` must be {FORMS}, got {quote(where)}") from None
     if not (isfinite(found.low) and isfinite(found.high) and found.low < found.high):
@@ -142,11 +138,8 @@ def parse_search(text: str) -> tuple[str, Range | Choice]:
 def _parse_values(name: str, text: str) -> tuple[Any, ...]:
     with reraise_as(ConfigError, f"`--search {name}`: "):
         values = [_parse_number(value) for value in parse_yaml(f"[{text}]")]
-    if len(values) < 2 or any(isinstance(value, list | dict) for value in values):
-        raise ConfigError(f"`--search {name}` must be {FORMS}, got {quote(text)}")
-    for value in values:
-        if values.count(value) > 1:
-            raise ConfigError(f"`--search {name}` must list each value once, got {value} twice")
+    if len(values) < 2 or any(isinstance(value, list | dict) or values.count(value) > 1 for value in values):
+        raise ConfigError(f"`--search {name}` must list two or more different values, got {quote(text)}")
     return tuple(values)
 
 
@@ -165,13 +158,12 @@ def _check_where(search: Search, name: str, where: Range | Choice) -> Range | Ch
     if name in search.fixed:
         raise ConfigError(f"`{name}` must be fixed by --set or chosen by --search, got both")
     if isinstance(where, Range) and float(where.low).is_integer() and float(where.high).is_integer():
-        whole = replace(where, low=int(where.low), high=int(where.high))
         try:
             search.configure({name: where.low + 0.5})
             is_whole = name.startswith("model.")  # sizes are checked only when the model is built
         except ConfigError:
             is_whole = True
-        where = whole if is_whole else where
+        where = replace(where, low=int(where.low), high=int(where.high)) if is_whole else where
     for value in where.examples:
         search.configure({name: value})
     return where
@@ -193,31 +185,20 @@ class Trial:
     error: str = ""
 
     @property
-    def accuracy(self) -> Spread | None:
-        return self._spread(lambda record: record.metrics["average_accuracy"])
-
-    @property
-    def forgetting(self) -> Spread | None:
-        return self._spread(lambda record: record.metrics["average_forgetting"])
-
-    @property
-    def learning(self) -> Spread | None:
-        """Accuracy on each task just after it was learned."""
-        return self._spread(lambda record: accuracy_when_learnt(record.accuracy_matrix))
-
-    def _spread(self, value: Callable[[Record], float]) -> Spread | None:
+    def spreads(self) -> dict[str, Spread | None]:
+        """Accuracy, forgetting and the accuracy on each task just after it was learned, over the runs that are done."""
         done = [record for record in self.records if record.status == "done"]
-        return spread([value(record) for record in done]) if done else None
+        values = {
+            "accuracy": [record.metrics["average_accuracy"] for record in done],
+            "forgetting": [record.metrics["average_forgetting"] for record in done],
+            "learning": [accuracy_when_learnt(record.accuracy_matrix) for record in done],
+        }
+        return {name: spread(found) if found else None for name, found in values.items()}
 
     def as_json(self) -> dict[str, Any]:
-        spreads = {name: getattr(self, name) for name in ("accuracy", "forgetting", "learning")}
-        return {
-            "number": self.number,
-            "settings": self.settings,
-            "score": self.score,
-            "error": self.error,
-            **{name: value and asdict(value) for name, value in spreads.items()},
-        }
+        spreads = {name: found and asdict(found) for name, found in self.spreads.items()}
+        named = {name: getattr(self, name) for name in ("number", "settings", "score", "error")}
+        return {**named, **spreads}
 
 
 def find_best(trials: Sequence[Trial]) -> Trial | None:
@@ -284,12 +265,13 @@ def tune(
 
 def _check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but a study, and one with links: Optuna follows them when it writes."""
-    for path in (out, *(out.iterdir() if out.is_dir() else ())):
+    held = list(out.iterdir()) if out.is_dir() else []
+    for path in (out, *held):
         if path.is_symlink():
             raise FolderError(f"`out` must be a folder without links, got the link {path}")
     if out.exists() and not out.is_dir():
         raise FolderError(f"`out` must be a folder, got the file {out}")
-    if out.is_dir() and not (out / JOURNAL).exists() and any(path.name[0] != "." for path in out.iterdir()):
+    if not (out / JOURNAL).exists() and any(path.name[0] != "." for path in held):
         raise FolderError(f"`out` must be new or hold a study, but {out} holds other files")
 
 
@@ -300,13 +282,11 @@ def _open_study(out: Path, description: Mapping[str, Any]) -> optuna.Study:
     (out / f"{JOURNAL}.lock").unlink(missing_ok=True)  # left by a process that was killed
     if journal.exists():
         with open_file(journal, os.O_RDWR, "r+b") as file:
-            content = file.read()
-            file.truncate(content.rfind(b"\n") + 1)  # a line that a full disk cut short
+            file.truncate(file.read().rfind(b"\n") + 1)  # a line that a full disk cut short
     try:
-        storage = optuna.storages.JournalStorage(
-            JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal)))
-        )
-        if storage.get_all_studies():
+        backend = JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal)))
+        storage = optuna.storages.JournalStorage(backend)
+        if storage.get_all_studies():  # `load_if_exists` writes into the journal even if the study is another
             study = optuna.load_study(storage=storage, study_name="tune")
         else:
             study = optuna.create_study(storage=storage, study_name="tune", direction="maximize")
@@ -377,8 +357,7 @@ class _Study:
                 return self._plan(trial.number, trial.params)
             except ConfigError as error:  # settings that are only wrong together
                 trial.set_user_attr("error", str(error))
-                self.study.tell(trial, state=TrialState.FAIL)
-                self.ended(self._read(self.study.trials[trial.number]))
+                self._end(trial.number, None)
         return []
 
     def _ask(self) -> optuna.Trial | None:
@@ -393,27 +372,23 @@ class _Study:
 
     def _plan(self, number: int, params: Mapping[str, Any]) -> list[Job]:
         chosen = self._settings(params)
-        folders = self._folders(number)
-        jobs = [Job(self.search.configure(chosen, seed), folder) for seed, folder in folders.items()]
+        jobs = [Job(self.search.configure(chosen, seed), self._folder(number, seed)) for seed in self.search.seeds]
         self._trial_of |= {job.folder: number for job in jobs}
         self._records[number] = []
         return jobs
 
-    def _folders(self, number: int) -> dict[int, Path]:
-        """Return {seed: folder of its run}."""
-        return {seed: self.out / f"trial-{number}-{seed}" for seed in self.search.seeds}
+    def _folder(self, number: int, seed: int) -> Path:
+        return self.out / f"trial-{number}-{seed}"
 
     def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a trial tries: numbers from a range have four digits, which are easier to read."""
         if params.keys() != self.search.space.keys():
-            raise FolderError(
-                f"{self.out / JOURNAL} must have trials of this search, got one with {quote(dict(params))}"
-            )
-        chosen = dict(params)
+            raise FolderError(f"{self.out / JOURNAL} must have trials of this search, got {quote(dict(params))}")
+        chosen = {name: params[name] for name in self.search.space}
         for name, where in self.search.space.items():
             if isinstance(where, Range) and isinstance(chosen[name], float):
                 chosen[name] = min(max(float(f"{chosen[name]:.4g}"), where.low), where.high)
-        return {name: chosen[name] for name in self.search.space}
+        return chosen
 
     def record_endings(self, watch: Watch) -> Watch:
         """Return a function that passes events on, and ends a trial with its last run."""
@@ -423,28 +398,26 @@ class _Study:
             if isinstance(event, Failure):
                 event = leave_failure(job, event, self.data)
             if isinstance(event, Record):
-                self._add(self._trial_of[job.folder], event)
+                number = self._trial_of[job.folder]
+                self._records[number].append(event)
+                if len(self._records[number]) == len(self.search.seeds):
+                    self._end(number, _score(self._records[number], len(self.search.seeds))[0])
 
         return hear
 
-    def _add(self, number: int, record: Record) -> None:
-        self._records[number].append(record)
-        if len(self._records[number]) == len(self.search.seeds):
-            score, _ = _score(self._records[number], len(self.search.seeds))
-            self.study.tell(number, score, state=TrialState.FAIL if score is None else TrialState.COMPLETE)
-            self.ended(self._read(self.study.trials[number]))
+    def _end(self, number: int, score: float | None) -> None:
+        self.study.tell(number, score, state=TrialState.FAIL if score is None else TrialState.COMPLETE)
+        self.ended(self._read(self.study.trials[number]))
 
     def _read(self, trial: FrozenTrial) -> Trial:
         """Return a trial with the records of its runs."""
-        folders = [folder for folder in self._folders(trial.number).values() if (folder / RECORD).exists()]
-        with reraise_as(FolderError):
-            records = [load_record(folder) for folder in folders]
+        folders = [self._folder(trial.number, seed) for seed in self.search.seeds]
         settings = self._settings(trial.params)
+        with reraise_as(FolderError):
+            records = [load_record(folder) for folder in folders if (folder / RECORD).exists()]
         for record in records:
             if record.config != self.search.configure(settings, record.seed).model_dump():
-                raise FolderError(
-                    f"{self.out / JOURNAL} must have the settings of trial {trial.number}'s runs, got others"
-                )
+                raise FolderError(f"{self.out / JOURNAL} must have the settings of the runs, got others")
         score, error = _score(records, len(self.search.seeds))
         return Trial(trial.number, settings, records, score, str(trial.user_attrs.get("error", error)))
 
@@ -463,25 +436,23 @@ def _distribution(where: Range | Choice) -> BaseDistribution:
 def make_table(trials: Sequence[Trial], search: Search) -> Table[Trial]:
     """Return one row per trial: its settings and what they reach on validation data."""
     best = find_best(trials)
-    last = [name.rpartition(".")[2] for name in search.space]
-    short = {name: end if last.count(end) == 1 else name for name, end in zip(search.space, last, strict=True)}
     groups = compare_records(record for trial in trials for record in trial.records).groups
     warnings = dict.fromkeys(text for record in (best.records if best else ()) for text in record.warnings)
 
-    def write_accuracy(trial: Trial) -> str:
-        return format_mean(trial.accuracy) if trial.records or trial.score is None else f"{trial.score:.3f}"
-
     def setting_column(name: str) -> Column[Trial]:
-        return Column(short[name], lambda row: _write_cell(row.settings[name]), align="right")
+        return Column(name.removeprefix("options."), lambda row: _write_cell(row.settings[name]), align="right")
+
+    def spread_column(title: str, name: str, is_best: Callable[[Trial], bool] = lambda row: False) -> Column[Trial]:
+        return Column(title, lambda row: format_mean(row.spreads[name]), is_best, align="right")
 
     return Table(
-        f"{search.method} on {search.benchmark}, {_count(len(search.seeds), 'seed')}, on validation images",
+        f"{search.method} on {search.benchmark}, seeds {', '.join(map(str, search.seeds))}, on validation images",
         [
             Column("trial", lambda row: str(row.number), align="right"),
             *map(setting_column, search.space),
-            Column("accuracy", write_accuracy, lambda row: row is best, align="right"),
-            Column("forgetting", lambda row: format_mean(row.forgetting), align="right"),
-            Column("learned", lambda row: format_mean(row.learning), align="right"),
+            spread_column("accuracy", "accuracy", lambda row: row is best),
+            spread_column("forgetting", "forgetting"),
+            spread_column("learned", "learning"),
             Column("", lambda row: "best" if row is best else row.error[:60], wraps=True),
         ],
         trials,
@@ -492,6 +463,10 @@ def make_table(trials: Sequence[Trial], search: Search) -> Table[Trial]:
             *(f"warning (the best): {text}" for text in warnings),
         ],
     )
+
+
+def _write_cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def write_results(search: Search, trials: Sequence[Trial], out: Path) -> dict[str, Any]:
@@ -506,7 +481,6 @@ def write_results(search: Search, trials: Sequence[Trial], out: Path) -> dict[st
         "evaluate": "validation",
         "validation": search.share,
         "best": best and best.as_json(),
-        "set": write_set_line({**search.fixed, **best.settings}) if best else "",
     }
     write_json(out / TRIALS, summary)
     write_text(out / TABLE, render_markdown(make_table(trials, search)) + "\n")
@@ -515,29 +489,8 @@ def write_results(search: Search, trials: Sequence[Trial], out: Path) -> dict[st
         values = search.configure(best.settings).model_dump()
         chosen = {name: value for name, value in values.items() if name not in NOT_CHOSEN}
         head = (
-            f"# The best of {_count(len(trials), 'trial')}: average accuracy {best.score:.4f} on validation images, "
-            f"seeds {', '.join(map(str, search.seeds))}.\n"
+            f"# The best of {len(trials)} trials: average accuracy {best.score:.4f} on validation images.\n"
             f"# sfao run {search.benchmark} --method {search.method} --config {BEST}\n"
         )
         write_text(out / BEST, head + yaml.safe_dump(chosen, sort_keys=False))
     return summary
-
-
-def write_set_line(settings: Mapping[str, Any]) -> str:
-    """Return `--set name=value ...`, ready for a shell."""
-    chosen = {name: value for name, value in settings.items() if name not in NOT_CHOSEN}
-    return " ".join(f"--set {shlex.quote(f'{name}={_write_value(value)}')}" for name, value in chosen.items())
-
-
-def _write_value(value: Any) -> str:
-    """Return the text that `--set` reads as this value."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=sys.maxsize)
-    return text.removesuffix("...\n").strip()
-
-
-def _write_cell(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else _write_value(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

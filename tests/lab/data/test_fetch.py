@@ -125,7 +125,7 @@ def test_files_that_are_not_published_are_left_alone(root, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "data_batch_1.bin").write_bytes(bytes(3073))
     publish_cifar10(monkeypatch, [], ARCHIVE)
-    with pytest.raises(DataError, match=r"data_batch_1.bin is not the published file .*\nIt is left alone"):
+    with pytest.raises(DataError, match=r"data_batch_1.bin is not the published file: .*\nIt is left alone"):
         get_dataset("cifar10", root)
     assert contents(root) == {"cifar-10-batches-bin/data_batch_1.bin": bytes(3073)}
 

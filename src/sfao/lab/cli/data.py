@@ -1,8 +1,8 @@
 """sfao data: list, get and verify data sets."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(help="Data set; see `sfao data list`.")]
 @data.command("list")
 def list_data(data_root: DataRoot = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """List all data sets and where they are on this machine."""
-    with error_handler(debug), show_counting():
+    with error_handler(debug):
         from sfao.lab.data.verify import list_datasets
 
         found = list_datasets(data_root)
@@ -31,28 +31,10 @@ def list_data(data_root: DataRoot = None, as_json: AsJson = False, debug: Debug 
     rows = table("name", "train", "test", "classes", "download", "where")
     for entry in found:
         download = f"{entry['download'] / 1e6:.0f} MB" if entry["download"] else "embedded"
-        counts = (_format_count(entry[name], entry[f"{name}_here"]) for name in ("train", "test"))
-        style = None if entry["where"] else "dim"
-        rows.add_row(entry["name"], *counts, f"{entry['classes']:,}", download, _format_place(entry), style=style)
+        counts = (f"{entry[name]:,}" for name in ("train", "test", "classes"))
+        where = str(entry["where"] or f"not here: sfao data get {entry['name']}")
+        rows.add_row(entry["name"], *counts, download, where, style=None if entry["where"] else "dim")
     console().print(rows)
-
-
-def _format_count(published: int, here: int | None) -> str:
-    return f"{published:,}" if here is None or here == published else f"{here:,} of {published:,}"
-
-
-def _format_place(entry: dict[str, Any]) -> str:
-    if entry["where"] is None:
-        return f"not here: sfao data get {entry['name']}"
-    return f"{entry['where']}{' (damaged: sfao data verify)' * (entry['train_here'] is None)}"
-
-
-@contextmanager
-def show_counting() -> Iterator[None]:
-    """Show a sign of life on a terminal: images in pickles take a second to count."""
-    screen = error_console()
-    with screen.status("counting images") if screen.is_terminal else nullcontext():
-        yield
 
 
 @data.command()
@@ -76,7 +58,7 @@ def verify(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Compare files and the cache with published checksums; exit code 1 if one is missing, partial or differs."""
+    """Compare files and the cache with published checksums; exit code 1 if one is missing or differs."""
     with error_handler(debug):
         from sfao.lab.data.verify import Status, list_datasets, verify_dataset
 
@@ -104,17 +86,10 @@ def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> N
     if as_json:
         print_json(rows)
     elif not quiet:
-        _print_table(rows)
-
-
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.text import Text
-
-    styles = {"ok": "green", "missing": "red", "partial": "yellow", "differs": "red"}
-    files = table("status", "file", "detail")
-    for row in rows:
-        files.add_row(Text(row["status"], styles[row["status"]]), row["path"], row["detail"])
-    console().print(files)
+        files = table("status", "file", "detail")
+        for row in rows:
+            files.add_row(row["status"], row["path"], row["detail"], style=None if row["status"] == "ok" else "red")
+        console().print(files)
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """sfao reproduce: the paper's tables and figures, run again and set beside what it prints."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from os.path import commonpath
 from pathlib import Path
@@ -71,25 +69,31 @@ def reproduce(
 ) -> None:
     """Run what the paper's tables need and isn't done yet, then show paper and runs side by side."""
     with error_handler(debug):
-        from sfao.lab.run.jobs import parse_seeds
-
         run = choose_launcher(launcher, address, cpus, gpus)
-        chosen, scale = _choose_preset(preset, as_released), _choose_scale(fraction, quick)
-        counted = parse_seeds(("1" if quick else "5") if seeds is None else seeds)
-        if not dry_run:
-            check_out(out)
-        request = _Request(_parse_names(names), chosen, as_released, scale, counted, out)
+        request = _parse(names, preset, as_released, quick, fraction, seeds, out if dry_run else check_out(out))
         plan = request.plan(device, data_root, checkpoint_seconds)
-        _read_archive(request, [])  # a record that cannot be read is reported now, not after hours of work
-        _warn_of_absent(plan, request)
+        request.read_archive([])  # a record that cannot be read is reported now, not after hours of work
+        for dataset, message in plan.absent.items():
+            affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
+            print_stderr(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}")
         if dry_run:
             _show_plan(plan, as_json)
             return
         if not (plan.done or plan.left):
             raise fail("no data set that these tables need is on this machine", FAILED)
+        shown, records = not (quiet or as_json), list(plan.done.values())
+        if shown:
+            for place, count in Counter(job.folder.parent for job in plan.left).items():
+                print_stderr(f"{place}: {count} runs to do")
         how: dict[str, Any] = {"threads": threads, "data_root": data_root, "run": run, "debug": debug}
-        records = _do_runs(plan, jobs, is_local=launcher == "local", shown=not (quiet or as_json), **how)
-        _write_and_print(request, plan, records, not (quiet or as_json), as_json)
+        for workers, group in _assign_workers(plan.left, jobs, launcher == "local").items():
+            records += run_jobs(group, shown=shown, resume=True, workers=workers, **how)
+        tables = _write_tables(request, request.read_archive(records), shown)
+        figures = [path for name in request.names if "figure" in name for path in _write_figure(request, plan, name)]
+        if as_json:
+            print_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
+        elif shown:
+            print_paths(figures)
     exit_if_failed(records)
 
 
@@ -104,14 +108,6 @@ class _Request:
     seeds: list[int]
     out: Path
 
-    @property
-    def tables(self) -> list[int]:
-        return [int(name.removeprefix("table")) for name in self.names if name.startswith("table")]
-
-    @property
-    def figures(self) -> list[str]:
-        return [name for name in self.names if name.startswith("figure")]
-
     def series_of(self, name: str) -> "list[Series]":
         from sfao.lab.paper.series import find_series
 
@@ -120,9 +116,25 @@ class _Request:
     def plan(self, device: str, data_root: Path | None, checkpoint_seconds: float) -> "Plan":
         from sfao.lab.paper.plan import plan_runs
 
-        series = [one for name in self.names for one in self.series_of(name)]
-        plan = partial(plan_runs, series, self.seeds, self.out, scale=self.scale)
-        return plan(device=device, data_root=data_root, checkpoint_seconds=checkpoint_seconds)
+        return plan_runs(
+            [one for name in self.names for one in self.series_of(name)],
+            self.seeds,
+            self.out,
+            scale=self.scale,
+            device=device,
+            data_root=data_root,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+
+    def read_archive(self, records: "list[Record]") -> "Archive":
+        """Return the runs of this call and of earlier ones, of other presets too: they are found by their settings."""
+        from sfao.lab.paper.archive import Archive, read_runs
+        from sfao.lab.paper.series import PRESETS
+
+        failed = [record for record in records if record.status == "failed"]
+        own_last = sorted(PRESETS, key=self.preset.__eq__)
+        known = [*failed, *chain.from_iterable(read_runs(self.out / preset) for preset in own_last)]
+        return Archive(record for record in known if record.seed in self.seeds)
 
     def file(self, name: str) -> Path:
         """Return the path of a table without its ending: results on a slice never replace those on all data."""
@@ -130,101 +142,49 @@ class _Request:
         return self.out / self.preset / "-".join([name, *ending])
 
 
-# -- Arguments ---------------------------------------------------------------------------------------------
-
-
-def _parse_names(asked: list[str]) -> list[str]:
+def _parse(
+    names: list[str],
+    preset: str | None,
+    as_released: bool,
+    quick: bool,
+    fraction: float | None,
+    seeds: str | None,
+    out: Path,
+) -> _Request:
     from sfao.checks import check_choice
-    from sfao.lab.paper.series import list_names
+    from sfao.lab.paper.series import PRESETS, QUICK_FRACTION, Scale, list_names
     from sfao.lab.run.errors import ConfigError, reraise_as
+    from sfao.lab.run.jobs import parse_seeds
 
-    known = list_names()
-    for name in asked:
-        with reraise_as(ConfigError):
-            check_choice("name", name, (*known, ALL))
-    return list(known) if ALL in asked else list(dict.fromkeys(asked))
-
-
-def _choose_preset(preset: str | None, as_released: bool) -> str:
-    from sfao.checks import check_choice
-    from sfao.lab.paper.series import PRESETS
-    from sfao.lab.run.errors import ConfigError, reraise_as
-
-    if preset is None:
-        return "released" if as_released else "paper"
+    known, chosen = list_names(), preset or ("released" if as_released else "paper")
     with reraise_as(ConfigError):
-        check_choice("preset", preset, PRESETS)
-    if as_released and preset != "released":
-        raise ConfigError(f"`--as-released` takes the released preset, got {preset!r}")
-    return preset
-
-
-def _choose_scale(fraction: float | None, quick: bool) -> "Scale":
-    from sfao.lab.paper.series import QUICK_FRACTION, Scale
-    from sfao.lab.run.errors import ConfigError
-
+        for name in names:
+            check_choice("name", name, (*known, ALL))
+        check_choice("preset", chosen, PRESETS)
+    if as_released and chosen != "released":
+        raise ConfigError(f"`--as-released` takes the released preset, got {chosen!r}")
     if fraction is None:
-        return Scale(QUICK_FRACTION if quick else 1.0, quick)
+        fraction = QUICK_FRACTION if quick else 1.0
     if not 0 < fraction <= 1:
         raise ConfigError(f"`fraction` must be in (0, 1], got {fraction:g}")
-    return Scale(fraction, quick)
+    wanted = list(known) if ALL in names else list(dict.fromkeys(names))
+    counted = parse_seeds(("1" if quick else "5") if seeds is None else seeds)
+    return _Request(wanted, chosen, as_released, Scale(fraction, quick), counted, out)
 
 
-# -- Runs ----------------------------------------------------------------------------------------------------
-
-
-def _do_runs(plan: "Plan", workers_asked: int | None, *, is_local: bool, shown: bool, **how: Any) -> "list[Record]":
-    """Do what is left in view of the user, and return all records, with those that were there."""
-    from sfao.lab.run.compare import jobs_by_folder
-
-    records, left = list(plan.done.values()), jobs_by_folder(plan.left)
-    if shown:
-        for place, jobs in left.items():
-            print_stderr(f"{place}: {len(jobs)} runs to do")
-    for workers, jobs in _assign_workers(chain.from_iterable(left.values()), workers_asked, is_local).items():
-        records += run_jobs(jobs, shown=shown, resume=True, workers=workers, **how)
-    return records
-
-
-def _assign_workers(
-    jobs: Iterable["Job"], workers_asked: int | None, is_local: bool = True
-) -> "dict[int | None, list[Job]]":
-    """Return {workers: the runs that they share}: one pool for all, but for models that need a whole local GPU."""
+def _assign_workers(jobs: "list[Job]", asked: int | None, is_local: bool) -> "dict[int | None, list[Job]]":
+    """Return {workers: the runs that they share}: one pool for all, unless models need a whole local GPU."""
     pools: dict[int | None, list[Job]] = {}
     for job in jobs:
-        pools.setdefault(workers_asked or (_count_workers(job) if is_local else None), []).append(job)
+        workers = asked
+        if asked is None and is_local and job.config.device != "cpu":
+            # A memory of gradients of WRN-28-10 leaves no room for another run.
+            workers = 1 if job.config.model.name == "wrn-28-10" else 4
+        pools.setdefault(workers, []).append(job)
     return pools
 
 
-def _count_workers(job: "Job") -> int | None:
-    """Return how many runs share a GPU by default; a memory of gradients of WRN-28-10 has no room for another."""
-    if job.config.device == "cpu":
-        return None
-    return 1 if job.config.model.name == "wrn-28-10" else 4
-
-
-def _read_archive(request: _Request, records: "list[Record]") -> "Archive":
-    """Return the runs of this call and of earlier ones, under other presets too: they are found by their settings."""
-    from sfao.lab.paper.archive import Archive, read_runs
-    from sfao.lab.paper.series import PRESETS
-
-    failed = [record for record in records if record.status == "failed"]
-    own_last = sorted(PRESETS, key=request.preset.__eq__)
-    known = [*failed, *chain.from_iterable(read_runs(request.out / preset) for preset in own_last)]
-    return Archive(record for record in known if record.seed in request.seeds)
-
-
 # -- Output --------------------------------------------------------------------------------------------------
-
-
-def _write_and_print(request: _Request, plan: "Plan", records: "list[Record]", shown: bool, as_json: bool) -> None:
-    """Write every table as Markdown and JSON and every figure as SVG and PDF, and show them."""
-    tables = _write_tables(request, _read_archive(request, records), shown)
-    figures = [path for name in request.figures for path in _write_figure(request, plan, name)]
-    if as_json:
-        print_json({"tables": tables, "figures": [str(path) for path in figures], "absent": plan.absent})
-    elif shown:
-        print_paths(figures)
 
 
 def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[dict[str, Any]]:
@@ -233,7 +193,10 @@ def _write_tables(request: _Request, archive: "Archive", shown: bool) -> list[di
     from sfao.lab.run.files import write_json, write_text
 
     made, screen = [], console()
-    for number in request.tables:
+    for name in request.names:
+        if not name.startswith("table"):
+            continue
+        number = int(name.removeprefix("table"))
         one = fill_table(number, request.preset, archive, scale=request.scale, as_released=request.as_released)
         if one.is_empty:
             continue
@@ -280,10 +243,3 @@ def _show_plan(plan: "Plan", as_json: bool) -> None:
     screen.print(listed)
     counts = Counter(plan.states.values())
     screen.print(f"{len(plan.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.items())}")
-
-
-def _warn_of_absent(plan: "Plan", request: _Request) -> None:
-    """Name on the error stream the tables that will be incomplete, and the command that gets the data."""
-    for dataset, message in plan.absent.items():
-        affected = [name for name in request.names if any(s.dataset == dataset for s in request.series_of(name))]
-        print_stderr(f"sfao: SKIPPED, all or in part: {', '.join(affected)}: {message}")

@@ -119,8 +119,5 @@ def print_study(search: "Search", trials: "list[Trial]", summary: dict[str, Any]
     from sfao.lab.report.tables import print_table
     from sfao.lab.tune import BEST, TABLE, TRIALS, make_table
 
-    screen = console()
-    print_table(make_table(trials, search), screen)
-    if summary["best"] is not None:
-        screen.print(f"best: {summary['set']}", soft_wrap=True)
+    print_table(make_table(trials, search), console())
     print_paths(out / name for name in (TRIALS, TABLE, *([BEST] if summary["best"] else [])))

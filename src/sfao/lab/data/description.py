@@ -28,6 +28,12 @@ class KnownFile:
         return self.digest == f"{algorithm}:{found.hexdigest()}"
 
 
+def parse_known(table: str, algorithm: str = "sha256") -> tuple[KnownFile, ...]:
+    """Return the files of a table: name, size and digest in each line."""
+    rows = [line.split() for line in table.strip().splitlines()]
+    return tuple(KnownFile(name, int(size), f"{algorithm}:{digest}") for name, size, digest in rows)
+
+
 @dataclass(frozen=True)
 class Layout:
     """One way a data set may lie on disk: the files it needs, and the function that reads them."""
@@ -35,8 +41,6 @@ class Layout:
     folder: Path
     files: tuple[Path, ...]
     read: Callable[[], Arrays]
-    #: Returns the numbers of training and test images without decoding them.
-    count: Callable[[], tuple[int, int]]
     #: Folders whose times of change count too, where the files are too many to look at each.
     watched: tuple[Path, ...] = ()
 
@@ -62,8 +66,6 @@ class DatasetDescription:
     list_layouts: Callable[[Path], Sequence[Layout]]
     #: Files whose published digests are known.
     known_files: tuple[KnownFile, ...] = ()
-    #: Reads one of them; a DataError tells a damaged file from a subset.
-    read_file: Callable[[Path], object] = Path.read_bytes
     #: Files to download from one of the mirrors: an archive that holds `folder`, or files to put there.
     downloads: tuple[KnownFile, ...] = ()
     mirrors: tuple[str, ...] = ()

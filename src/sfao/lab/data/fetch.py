@@ -38,9 +38,9 @@ def get_dataset(
         return results
     folder = root / description.folder
     for result in results:
-        if result.status in (Status.PARTIAL, Status.DIFFERS) and folder == layout.folder:
+        if result.status is Status.DIFFERS and folder == layout.folder:
             raise DataError(
-                f"{result.path} is not the published file ({result.status}: {result.detail})\n"
+                f"{result.path} is not the published file: {result.detail}\n"
                 "It is left alone: move it away, or give another data root"
             )
     if description.downloads[0].name.endswith((".tar.gz", ".zip")):

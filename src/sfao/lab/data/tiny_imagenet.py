@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from sfao.lab.data.arrays import Arrays, Images
-from sfao.lab.data.description import DatasetDescription, KnownFile, Layout
+from sfao.lab.data.description import DatasetDescription, Layout, parse_known
 from sfao.lab.data.errors import DataError
 from sfao.lab.safe_io import InputError, read_text
 
@@ -33,12 +33,7 @@ def list_layouts(root: Path) -> list[Layout]:
     folder = root / FOLDER
     files = (folder / "wnids.txt", folder / "val" / "val_annotations.txt", folder / "val" / "images", folder / "train")
     classes = tuple(sorted(folder.glob("train/*/images")))
-
-    def count() -> tuple[int, int]:
-        train = sum(name.endswith(".JPEG") for images in classes for name in os.listdir(images))
-        return train, len(read_table(files[1]).splitlines())
-
-    return [Layout(folder, files, lambda: read(folder), count, watched=classes)]
+    return [Layout(folder, files, lambda: read(folder), watched=classes)]
 
 
 def read(folder: Path) -> Arrays:
@@ -127,12 +122,8 @@ TINY_IMAGENET = DatasetDescription(
     mean=(0.485, 0.456, 0.406),
     std=(0.229, 0.224, 0.225),
     list_layouts=list_layouts,
-    downloads=(
-        KnownFile(
-            "tiny-imagenet-200.zip",
-            248100043,
-            "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
-        ),
+    downloads=parse_known(
+        "tiny-imagenet-200.zip 248100043 6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821"
     ),
     mirrors=("https://cs231n.stanford.edu/",),
     folder=FOLDER,

@@ -17,8 +17,6 @@ from sfao.lab.data.sets import DATASETS, get_description
 class Status(StrEnum):
     OK = "ok"
     MISSING = "missing"
-    #: Readable, with fewer images than published.
-    PARTIAL = "partial"
     DIFFERS = "differs"
 
 
@@ -32,27 +30,16 @@ class FileResult:
 
 
 def list_datasets(data_root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Return one row per data set for `sfao data list`.
-
-    `where` is the folder or file that would be read, or None. `train_here` and `test_here` are the images in it; None
-    if they can't be counted.
-    """
-    root = resolve_root(data_root)
-    rows = []
+    """Return one row per data set for `sfao data list`; `where` is the folder or file that would be read, or None."""
+    root, rows = resolve_root(data_root), []
     for description in DATASETS.values():
-        where: Path | None = None
-        train = test = None
+        row = {name: getattr(description, name) for name in ("name", "title", "terms", "classes", "train", "test")}
         try:
             layout = description.find_layout(root)
             where = layout.files[0] if len(layout.files) == 1 else layout.folder
-            train, test = layout.count()
         except MissingData:
-            pass
-        except (DataError, OSError):
-            where = where or root
-        row: dict[str, Any] = {key: getattr(description, key) for key in ("name", "title", "terms", "train", "test")}
-        row |= {"classes": description.classes, "download": description.download_size, "where": where}
-        rows.append({**row, "train_here": train, "test_here": test})
+            where = None
+        rows.append({**row, "download": description.download_size, "where": where})
     return rows
 
 
@@ -78,7 +65,7 @@ def verify_files(description: DatasetDescription, layout: Layout) -> list[FileRe
     except DataError as error:
         return [FileResult(layout.folder, Status.DIFFERS, str(error))]
     counts = len(arrays.train_labels), len(arrays.test_labels)
-    status = Status.OK if description.is_complete(*counts) else Status.PARTIAL
+    status = Status.OK if description.is_complete(*counts) else Status.DIFFERS
     return [FileResult(layout.folder, status, "{} training and {} test images".format(*counts))]
 
 
@@ -89,14 +76,9 @@ def _verify_file(description: DatasetDescription, path: Path) -> FileResult:
         return FileResult(path, Status.MISSING, f"{known.size} bytes")
     if known.matches(path):
         return FileResult(path, Status.OK, known.digest)
-    try:
-        description.read_file(path)
-    except DataError as error:
-        return FileResult(path, Status.DIFFERS, str(error))
     size = path.stat().st_size
-    if size < known.size:
-        return FileResult(path, Status.PARTIAL, f"readable, {size} of {known.size} bytes")
-    return FileResult(path, Status.DIFFERS, f"readable, but must be {known.digest}, got other bytes")
+    wrong = "other content" if size == known.size else f"{size} bytes"
+    return FileResult(path, Status.DIFFERS, f"must have {known.size} bytes and {known.digest}, got {wrong}")
 
 
 def _verify_entry(entry: Path) -> FileResult:
