@@ -93,22 +93,3 @@ def test_the_picture_is_of_these_rooms():
     command = [sys.executable, DOCS / "make_architecture.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_an_import_against_the_directions_is_found_wherever_it_stands(tmp_path):
-    for name in ("memory", "lab", "lab/cli", "lab/methods"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("")
-    (tmp_path / "gate.py").write_text("from sfao.memory import x\nfrom sfao import memory\nimport torch\n")
-    (tmp_path / "lab" / "methods" / "good.py").write_text("from sfao.gate import x\nfrom sfao import gate\n")
-    (tmp_path / "lab" / "methods" / "late.py").write_text("def f():\n    from sfao.lab.cli.app import x\n")
-    (tmp_path / "memory" / "plain.py").write_text(
-        "import sfao.lab.cli.app\nfrom sfao import lab\nfrom sfao.lab import cli\nfrom ..lab import y\n"
-    )
-    assert list(map(str, against(all_imports(tmp_path)))) == [
-        "lab/methods/late.py:2 imports sfao.lab.cli.app",
-        "memory/plain.py:1 imports sfao.lab.cli.app",
-        "memory/plain.py:2 imports sfao.lab",
-        "memory/plain.py:3 imports sfao.lab.cli",
-        "memory/plain.py:4 imports sfao.lab",
-    ]

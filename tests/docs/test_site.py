@@ -86,17 +86,3 @@ def test_the_reference_has_the_public_names_with_their_members(site):
     text = (site / "reference" / "optimizer.html").read_text()
     assert ":meth:" not in text
     assert ":class:" not in text
-
-
-def test_what_leads_nowhere_is_found(tmp_path):
-    (tmp_path / "a.html").write_text(
-        '<p id="here"><a href="#here">x</a><a href="b.html#there">x</a><a href="c.html">x</a><a href="https://x.org">x</a>'
-        '<img src="https://x.org/y.png"><script src="gone.js"></script>'
-    )
-    (tmp_path / "b.html").write_text("<p>")
-    assert sorted(broken(tmp_path)) == [
-        "a.html fetches https://x.org/y.png",
-        "a.html: b.html#there has no such place",
-        "a.html: c.html",
-        "a.html: gone.js",
-    ]

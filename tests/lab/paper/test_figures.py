@@ -10,15 +10,16 @@ from sfao.lab.paper.results import fill_table
 from sfao.lab.paper.series import THRESHOLDS, find_series, table_series
 from sfao.lab.report.style import as_picture
 from sfao.lab.run.errors import FolderError
+from sfao.lab.run.run_log import digest_steps
 from tests.lab.paper.made_records import record
 
 
 def leave(out, series, seed=0, gate=None, **changes):
     folder = series.folder(out, seed)
     folder.mkdir(parents=True)
-    record(series, seed, **changes).save(folder)
     look = {"step": 20, "task": 1, "epoch": 0, "loss": 0.5, "decisions": {}, "gate": gate or {}}
     (folder / "steps.jsonl").write_text(json.dumps(look) + "\n")
+    record(series, seed, steps_sha256=digest_steps(folder), **changes).save(folder)
     return folder
 
 

@@ -90,8 +90,9 @@ def varied(source: Path, folder: Path, chance: Random, **changes: object) -> Pat
 def report(folder: Path, out: Path) -> Path:
     """Write the page alone, without tables and figures, and return its path."""
     runs = load_runs([folder])
+    groups = group_runs(runs)
     out.mkdir(parents=True, exist_ok=True)
-    page = make_page(runs, group_runs(runs), write_notices(runs, find_unfinished_runs([folder])))
+    page = make_page(groups, write_notices(runs, groups, find_unfinished_runs([folder])))
     (out / PAGE).write_bytes(page.encode("utf-8", "replace"))
     return out / PAGE
 

@@ -218,7 +218,7 @@ def test_a_run_that_lost_its_steps_leaves_the_others_theirs(split):
         assert len(intervals_of(group.done["sfao"], layer)) == 1 + (len(lost.steps) or len(first.steps))
         assert {drawing.name for drawing in draw_figures(group)} >= {"decisions", "cosines", "update-geometry"}
     apart = [replace(first, steps=first.steps[:1]), replace(second, steps=second.steps[1:])]
-    assert decisions_over_time(replace(split, done={"sfao": apart})) is None
+    assert decisions_over_time(replace(split, runs={"sfao": apart})) is None
 
 
 def test_the_histogram_counts_every_step_and_marks_the_thresholds(split, drawn):

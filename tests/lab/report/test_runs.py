@@ -1,6 +1,6 @@
 import json
 import shutil
-from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
@@ -101,72 +101,46 @@ def test_a_record_that_is_none_is_named(compared, tmp_path, text):
         load_runs([folder])
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b'{"step": 40, "ta',
-        b"\xff\xfe",
-        b"[]",
-        b"5",
-        b'{"step": 40}',
-        b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": NaN, "kept": 1.0}}}',
-        b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": 1e308, "kept": 0.5}}}',
-        b'{"step": 40, "task": 1, "decisions": {"a": {"accept": "x"}}, "gate": {}}',
-        b'{"step": 40, "task": 1, "decisions": {"a": {"accept": 1, "project": 2}}, "gate": {}}',
-    ],
-)
-def test_where_no_digest_is_known_damaged_steps_cost_the_lines_from_there_on(compared, tmp_path, damage):
-    folder = edited(compared / "sfao-0", tmp_path / "sfao-0", steps_sha256="")
-    whole = (folder / "steps.jsonl").read_bytes().splitlines(keepends=True)
-    (folder / "steps.jsonl").write_bytes(whole[0] + damage + b"\n" + b"".join(whole[1:]))
+DAMAGES = [
+    b'{"step": 40, "ta',
+    b"5",
+    b'{"step": 40}',
+    b'{"step": 40, "task": 1, "decisions": {}, "gate": {"a": {"cosine": NaN, "kept": 1.0}}}',
+    b'{"step": 40, "task": 1, "decisions": {"a": {"accept": 1, "project": 2}}, "gate": {}}',
+]
+
+
+@pytest.mark.parametrize("has_digest", [False, True])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_steps_are_left_out(compared, tmp_path, damage, has_digest):
+    steps = (compared / "sfao-0" / "steps.jsonl").read_bytes() + damage + b"\n"
+    digest = {"steps_sha256": sha256(steps).hexdigest()} if has_digest else {}
+    folder = edited(compared / "sfao-0", tmp_path / "sfao-0", **digest)
+    (folder / "steps.jsonl").write_bytes(steps)
     (run,) = load_runs([folder])
-    assert run.steps == [json.loads(whole[0])]
-    assert write_notices([run], []) == ["sfao-0: line 2 of steps.jsonl is damaged; figures use what comes before it"]
+    assert (run.steps, run.notice) == ([], "steps.jsonl is damaged; figures leave it out")
 
 
-def test_steps_with_another_digest_than_the_record_says_are_left_out(compared, tmp_path):
-    folder = edited(compared / "sfao-0", tmp_path / "sfao-0")
-    whole = (folder / "steps.jsonl").read_bytes()
-    (folder / "steps.jsonl").write_bytes(whole.replace(b'"task": 0', b'"task": 1', 1))
-    (run,) = load_runs([folder])
-    assert run.steps == []
-    assert write_notices([run], []) == [
-        "sfao-0: steps.jsonl is damaged, its digest is not the one in record.json; figures leave it out"
-    ]
-
-
-def test_missing_steps_are_told(compared, tmp_path):
-    folder = edited(compared / "sgd-0", tmp_path / "sgd-0")
-    (folder / "steps.jsonl").unlink()
-    (run,) = load_runs([folder])
-    assert (run.steps, run.notice) == ([], "it has no steps.jsonl")
-
-
-def test_what_is_said_of_many_runs_is_said_once(runs):
-    runs = [replace(runs[0], name=f"sgd-{seed}", notice="it has no steps.jsonl") for seed in range(5)]
-    assert write_notices(runs, []) == ["sgd-0, sgd-1, sgd-2 and 2 more: it has no steps.jsonl"]
-
-
-def test_unfinished_runs_are_counted(compared, tmp_path):
-    shutil.copytree(compared / "sgd-0", tmp_path / "sgd-0")
+def test_notices_name_missing_repeated_and_unfinished_runs(compared, tmp_path):
+    for number in range(6):
+        edited(compared / "sgd-0", tmp_path / f"sgd-{number}", seed=min(number, 4))
+        (tmp_path / f"sgd-{number}" / "steps.jsonl").unlink()
     assert find_unfinished_runs([tmp_path]) == []
-    for number in range(1, 6):
-        edited(compared / "sgd-0", tmp_path / f"sgd-{number}")
-        (tmp_path / f"sgd-{number}" / RECORD).unlink()
+    (tmp_path / "sgd-1" / RECORD).unlink()
     runs = load_runs([tmp_path])
-    assert [run.name for run in runs] == ["sgd-0"]
-    assert write_notices(runs, find_unfinished_runs([tmp_path, tmp_path])) == [
-        "5 runs are not finished and left out: sgd-1, sgd-2, sgd-3 and 2 more."
+    assert write_notices(runs, group_runs(runs), find_unfinished_runs([tmp_path, tmp_path])) == [
+        "sgd-0, sgd-2, sgd-3 and 2 more: it has no steps.jsonl.",
+        "sgd-5: left out, another run has the same settings and seed.",
+        "sgd-1: not finished and left out.",
     ]
 
 
 def test_what_must_not_be_compared_is_in_groups_of_its_own(runs):
     groups = group_runs(runs)
-    assert [{run.record.benchmark for run in group.runs} for group in groups] == [
-        {"split-mnist-5k"}, {"permuted-mnist-5k"},
-    ]  # fmt: skip
+    own = [[run for runs in group.runs.values() for run in runs] for group in groups]
+    assert [{run.record.benchmark for run in one} for one in own] == [{"split-mnist-5k"}, {"permuted-mnist-5k"}]
     assert [group.slug for group in groups] == ["split-mnist-5k-domain", "permuted-mnist-5k-domain"]
-    assert sum(len(group.runs) for group in groups) == len(runs)
+    assert sum(map(len, own)) == len(runs)
 
 
 def test_a_row_has_the_runs_that_its_numbers_are_of(split):
@@ -174,7 +148,7 @@ def test_a_row_has_the_runs_that_its_numbers_are_of(split):
         own = split.done.get(row.method, [])
         assert len(own) == row.done
         assert all(run.record.status == "done" for run in own)
-    diverged = [run.name for run in split.runs if run.record.status == "diverged"]
+    diverged = [run.name for own in split.runs.values() for run in own if run.record.status == "diverged"]
     assert diverged == ["si-1"]
 
 

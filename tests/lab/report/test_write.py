@@ -10,7 +10,7 @@ from html import unescape
 import pytest
 
 from sfao.lab.report.comparison import compare_records
-from sfao.lab.report.headline import find_findings
+from sfao.lab.report.headline import find_finding
 from sfao.lab.report.runs import group_runs
 from sfao.lab.report.write import make_page, write_report
 from sfao.lab.run.errors import ReportError
@@ -147,8 +147,9 @@ def test_one_group_opens_with_its_headline_and_several_with_their_benchmarks(run
     (opening,) = re.findall(r"<h1>(.*?)</h1>", html)
     assert opening == "split-mnist-5k, permuted-mnist-5k"
     alone = [run for run in runs if run.name == "sgd-0"]
-    (headline,) = re.findall(r"<h1>(.*?)</h1>", make_page(alone, group_runs(alone)))
-    assert headline == find_findings([alone[0].record])[0].headline
+    (group,) = group_runs(alone)
+    (headline,) = re.findall(r"<h1>(.*?)</h1>", make_page([group]))
+    assert headline == find_finding(group.group).headline
 
 
 def test_without_javascript_there_is_the_table(runs, html):
@@ -183,7 +184,7 @@ def test_text_of_runs_is_never_markup_or_control_characters(compared, tmp_path, 
 
 def test_forty_runs_are_less_than_a_megabyte(split):
     made = [one for runs in split.done.values() for one in copies(runs[0], 10)]
-    assert len(make_page(made, group_runs(made)).encode()) < 1e6
+    assert len(make_page(group_runs(made)).encode()) < 1e6
 
 
 def test_rollbacks_are_on_the_page(compared, tmp_path):

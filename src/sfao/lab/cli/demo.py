@@ -64,20 +64,20 @@ def list_methods() -> tuple[str, ...]:
 def show_demo(jobs: "list[Job]", out: Path, *, is_opened: bool, quiet: bool, as_json: bool, debug: bool) -> None:
     """Run the jobs; write and print the main result, the table and the path of the report."""
     from sfao.lab.report.comparison import compare_records
-    from sfao.lab.report.headline import describe_finding, find_findings
+    from sfao.lab.report.headline import describe_findings, find_finding
 
     shown = not (quiet or as_json)
     records = run_jobs(jobs, shown=shown, debug=debug, resume=True)
     compared = compare_records(records)
     page = report_runs(jobs, out / "report", shown=shown)
-    finding = describe_finding(records)
+    finding = describe_findings(compared.groups)
     summary = write_results(compared, jobs, records, out, finding=finding, report=str(page) if page else "")
     if as_json:
         print_json(summary)
     if shown:
         screen = console()
-        for found in find_findings(records):
-            screen.print(found.headline, style="bold")
+        for group in compared.groups:
+            screen.print(find_finding(group).headline, style="bold")
         screen.print()
         print_table(compared, records, screen)
         if page:

@@ -1,8 +1,8 @@
 """From the records of many runs to one row per method, in groups of runs that may be compared."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -47,6 +47,8 @@ class Row:
     stores_data: bool = False
     #: True if it stores data beside methods that don't: it is shown, and never the best.
     is_bound: bool = False
+    #: One per seed.
+    records: Sequence[Record] = field(default=(), repr=False)
 
     @property
     def is_complete(self) -> bool:
@@ -95,11 +97,16 @@ def compare_records(records: Iterable[Record]) -> Comparison:
 
 
 def _compare(records: Sequence[Record], title: str) -> Group:
-    by_row = split_into_rows(records)
+    by_row = _split_into_rows(records)
+    storing = {name for name, own in by_row.items() if any(map(_stores_data, own))}
+    if len(storing) == len(by_row):
+        storing = {name for name in storing if _is_of(BOUND, name)}
     done = {name: [record for record in own if record.status == "done"] for name, own in by_row.items()}
-    bounds = _find_bounds(by_row)
-    baseline = _choose_baseline(by_row, done, bounds) or _choose_baseline(by_row, done, ())
-    rows = [_make_row(name, own, done, baseline, name in bounds) for name, own in by_row.items()]
+    rivals = [name for name in done if done[name] and not any(_is_of(method, name) for method in (*OURS, BOUND))]
+    # Complete rows first, those that store data last.
+    rank = {name: (name not in storing, len(done[name]) == len(by_row[name]), _mean(done[name])) for name in rivals}
+    baseline = max(rivals, key=lambda name: rank[name], default="")
+    rows = [_make_row(name, own, done, baseline, name in storing) for name, own in by_row.items()]
     return Group(
         title=title,
         caveat=_make_caveat(records[0]),
@@ -153,10 +160,9 @@ def _make_title(records: Sequence[Record]) -> str:
     if record.config.get("tasks") is not None:
         parts.append(f"{record.config['tasks']} tasks")
     if data:
-        # The user's own data may be anything, not only images.
+        # Data of the user's own may be anything, not only images.
         examples = "examples" if data.get("digest") and "published" not in data else "images"
-        # Older records, and failed runs, lack the number of examples that were learned from.
-        used = max(each.trained_on for each in records) or data["train"]
+        used = max(each.trained_on for each in records) or data["train"]  # failed runs have learned from none
         of_all = f" of {data['train']:,}" if used != data["train"] else ""
         parts.append(f"{used:,}{of_all} training {examples} of {data['name']}")
     if record.config.get("evaluate") == "validation":
@@ -166,14 +172,12 @@ def _make_title(records: Sequence[Record]) -> str:
 
 def _make_caveat(record: Record) -> str:
     data = record.data
-    if record.config.get("fraction", 1.0) < 1:
-        which = f"{data['name']}, {data['train']:,} training images" if data else "the data"
-        return f"On a slice of {which}: not results on all of it."
-    if data.get("embedded"):
+    if data.get("embedded") and record.config.get("fraction", 1.0) == 1:
         images = data["train"] + data["test"]
         return f"On the {images:,} embedded digits: not to be read next to results on the full set."
-    if data and not data.get("complete", True):
-        return f"On a part of {data['name']}, {data['train']:,} training images: not results on all of it."
+    if record.config.get("fraction", 1.0) < 1 or not data.get("complete", True):
+        which = f"{data['name']}, {data['train']:,} training images" if data else "the data"
+        return f"On a part of {which}: not results on all of it."
     if data.get("published") is False:
         return f"On files of {data['name']} that are not known to be the publisher's."
     return ""
@@ -182,30 +186,24 @@ def _make_caveat(record: Record) -> str:
 # -- Rows ------------------------------------------------------------------------------------------------------------
 
 
-def split_into_rows(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Return {row: its records}, one per seed: of a run that was done twice, one that ended well."""
-    found = {}
-    for name, own in name_rows(records).items():
-        by_seed: dict[int, Record] = {}
-        for record in sorted(own, key=lambda record: record.status != "done"):
-            by_seed.setdefault(record.seed, record)
-        found[name] = [by_seed[seed] for seed in sorted(by_seed)]
-    return found
+def _split_into_rows(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return {row: its records, one per seed}, one row for each choice of settings of a method, named by what differs.
 
-
-def name_rows(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Return {row: all its records}: one row for each choice of settings of a method, named by what differs."""
+    Of a run that was done twice, one that ended well counts.
+    """
     methods: dict[str, list[Record]] = {}
     for record in records:
         methods.setdefault(record.method, []).append(record)
-    named: dict[str, list[Record]] = {}
+    rows: dict[str, dict[int, Record]] = {}
     for method, own in methods.items():
         settings = [flatten_settings(complete_settings(record.config)) for record in own]
         varying = sorted(name for name in set().union(*settings) if len({s.get(name) for s in settings}) > 1)
         for record, values in zip(own, settings, strict=True):
             label = ", ".join(f"{name}={values[name]}" for name in varying if name in values)
-            named.setdefault(f"{method} ({label})" if label else method, []).append(record)
-    return named
+            row = rows.setdefault(f"{method} ({label})" if label else method, {})
+            if row.setdefault(record.seed, record).status != "done":
+                row[record.seed] = record
+    return {name: [row[seed] for seed in sorted(row)] for name, row in rows.items()}
 
 
 def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -219,28 +217,11 @@ def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, s
     return flat
 
 
-def _find_bounds(by_row: Mapping[str, Sequence[Record]]) -> set[str]:
-    """Return the rows that are not ranked: those that store data beside others that don't, and joint always."""
-    storing = {name for name, own in by_row.items() if _stores_data(own[0])}
-    return storing if len(storing) < len(by_row) else {name for name in storing if _is_of(BOUND, name)}
-
-
 def _stores_data(record: Record) -> bool:
-    """Return True if examples of past tasks were kept; older records are looked up by their method."""
-    if record.stores_data is not None:
-        return record.stores_data
-    return METHODS.is_known(record.method) and METHODS[record.method].stores_data
-
-
-def _choose_baseline(
-    by_row: Mapping[str, Sequence[Record]], done: Mapping[str, Sequence[Record]], without: Collection[str]
-) -> str:
-    """Return the row with the highest mean that is neither ours nor joint nor left out; complete rows first."""
-    rivals = [name for name, own in done.items() if own and name not in without]
-    rivals = [name for name in rivals if not any(_is_of(method, name) for method in (*OURS, BOUND))]
-    complete = [name for name in rivals if len(done[name]) == len(by_row[name])]
-    means = {name: fmean(_accuracies(done[name]).values()) for name in complete or rivals}
-    return max(means, key=lambda name: means[name], default="")
+    """Return True if examples of past tasks were kept; where a record doesn't say, its method does."""
+    if record.stores_data is None:
+        return METHODS.is_known(record.method) and METHODS[record.method].stores_data
+    return record.stores_data
 
 
 def _is_of(method: str, row: str) -> bool:
@@ -258,31 +239,37 @@ def _make_row(
         method=name,
         done=len(ended),
         asked=len(own),
-        accuracy=_spread([record.metrics["average_accuracy"] for record in ended]),
-        learned=_spread([accuracy_when_learnt(one.accuracy_matrix) for one in ended if one.accuracy_matrix]),
-        forgetting=_spread([record.metrics["average_forgetting"] for record in ended]),
+        accuracy=_spread(record.metrics["average_accuracy"] for record in ended),
+        learned=_spread(accuracy_when_learnt(record.accuracy_matrix) for record in ended),
+        forgetting=_spread(record.metrics["average_forgetting"] for record in ended),
         memory_bytes=fmean(record.memory_bytes for record in ended) if ended else None,
         seconds=fmean(record.seconds for record in ended) if ended else None,
         times_sgd=_compare_times(ended, done.get(REFERENCE, ())),
         test=compare_accuracies(ended, done[baseline], baseline) if is_tested else None,
         failures=", ".join(f"{statuses[status]} {status}" for status in ("failed", "diverged") if statuses[status]),
         rollbacks=fmean(len(record.rollbacks) for record in guarded) if guarded else None,
-        stores_data=_stores_data(own[0]),
+        stores_data=any(map(_stores_data, own)),
         is_bound=is_bound,
+        records=own,
     )
 
 
-def _spread(values: Sequence[float]) -> Spread | None:
-    return spread(values) if values else None
+def _spread(values: Iterable[float]) -> Spread | None:
+    found = list(values)
+    return spread(found) if found else None
 
 
-def _accuracies(records: Iterable[Record]) -> dict[int, float]:
-    return {record.seed: record.metrics["average_accuracy"] for record in records}
+def _mean(records: Iterable[Record]) -> float:
+    return fmean(record.metrics["average_accuracy"] for record in records)
 
 
 def compare_accuracies(ours: Iterable[Record], theirs: Iterable[Record], against: str) -> PairedTest:
     """Test the average accuracies of runs that are done against others, on the seeds that both have."""
-    return paired_test(_accuracies(ours), _accuracies(theirs), against)
+    first, second = (
+        {record.seed: record.metrics["average_accuracy"] for record in own if record.status == "done"}
+        for own in (ours, theirs)
+    )
+    return paired_test(first, second, against)
 
 
 def _compare_times(records: Iterable[Record], reference: Iterable[Record]) -> float | None:

@@ -19,17 +19,18 @@ from sfao.lab.report.tables import (
     render_markdown,
 )
 
-#: Marks a method that stores data where there is no room for words.
-MARK = "*"
-STORES_DATA = "stores data"
-
-METHOD = Column[Row]("method", lambda row: row.method + f" ({STORES_DATA})" * row.stores_data, wraps=True)
-MARKED_METHOD = Column[Row]("method", lambda row: row.method + f" {MARK}" * row.stores_data, wraps=True)
+INTERVAL = "95 % interval"
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return plain containers with numbers in full precision."""
-    return {"groups": [asdict(group) for group in comparison.groups], "notice": comparison.notice}
+    groups = []
+    for group in comparison.groups:
+        rows = [asdict(replace(row, records=())) for row in group.rows]
+        groups.append({**asdict(replace(group, rows=[])), "rows": rows})
+        for row in rows:
+            del row["records"]
+    return {"groups": groups, "notice": comparison.notice}
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -42,10 +43,10 @@ def as_latex(comparison: Comparison) -> str:
     """Return one table per group, without the interval so that it fits the width of a paper."""
     tables = []
     for number, group in enumerate(comparison.groups, start=1):
-        columns = [MARKED_METHOD, *(column for column in list_numbers(group) if column.title != "95 % interval")]
+        table = make_table(group)
+        columns = [column for column in table.columns if column.title != INTERVAL]
         title = f"{group.title}: mean and standard deviation over n seeds."
-        table = Table(title, columns, group.rows, _mark_notes(write_notes(group)), lambda row: row.is_bound)
-        tables.append(render_latex(table, label=f"tab:comparison-{number}"))
+        tables.append(render_latex(replace(table, title=title, columns=columns), label=f"tab:comparison-{number}"))
     return "% \\usepackage{booktabs}\n" + "\n".join(tables)
 
 
@@ -54,38 +55,34 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     if comparison.notice:
         console.print(comparison.notice, style="yellow")
     for group in comparison.groups:
-        table = replace(make_table(group), columns=[MARKED_METHOD, *list_numbers(group)])
-        print_table(replace(table, notes=_mark_notes(table.notes)), console)
+        print_table(make_table(group), console)
 
 
 def make_table(group: Group) -> Table[Row]:
     """Return all columns and notes; methods that store data beside others are apart."""
-    columns = [METHOD, *list_numbers(group)]
-    return Table(group.title, columns, group.rows, write_notes(group), is_apart=lambda row: row.is_bound)
+    return Table(group.title, list_columns(group), group.rows, write_notes(group), is_apart=lambda row: row.is_bound)
 
 
 # -- Columns ---------------------------------------------------------------------------------------------------------
 
 
-def list_numbers(group: Group) -> list[Column[Row]]:
-    """Return the columns beside the method. Complete rows that are no bounds are ranked, by the digits shown."""
+def list_columns(group: Group) -> list[Column[Row]]:
+    """Return the columns. Complete rows that are no bounds are ranked, by the digits shown."""
     ranked = [row for row in group.rows if row.is_complete and not row.is_bound]
 
     def number(title: str, text: Callable[[Row], str], is_best: Callable[[Row], bool] = never) -> Column[Row]:
         return Column(title, text, is_best=is_best, align="right")
 
+    def near(name: str, choose: Callable[[Sequence[float]], float]) -> Callable[[Row], bool]:
+        return _near_best(ranked, lambda row: getattr(row, name), choose)
+
     columns = [
+        Column[Row]("method", lambda row: row.method, wraps=True),
         number("n", lambda row: str(row.done) if row.is_complete else f"{row.done} of {row.asked}"),
-        number("accuracy", lambda row: format_mean(row.accuracy), _near_best(ranked, lambda row: row.accuracy, max)),
-        number("95 % interval", lambda row: format_interval(row.accuracy)),
-        number(
-            "learned",
-            lambda row: f"{row.learned.mean:.3f}" if row.learned else "",
-            _near_best(ranked, lambda row: row.learned, max),
-        ),
-        number(
-            "forgetting", lambda row: format_mean(row.forgetting), _near_best(ranked, lambda row: row.forgetting, min)
-        ),
+        number("accuracy", lambda row: format_mean(row.accuracy), near("accuracy", max)),
+        number(INTERVAL, lambda row: format_interval(row.accuracy)),
+        number("learned", lambda row: f"{row.learned.mean:.3f}" if row.learned else "", near("learned", max)),
+        number("forgetting", lambda row: format_mean(row.forgetting), near("forgetting", min)),
         number("held", format_memory, best_among(ranked, lambda row: row.memory_bytes or 0.0, min)),
         number("time", format_time, best_among(ranked, lambda row: round(row.seconds or 0.0, 1), min)),
         number("p", lambda row: "baseline" if row.method == group.baseline else format_p_value(row)),
@@ -98,18 +95,13 @@ def list_numbers(group: Group) -> list[Column[Row]]:
 
 
 def _near_best(
-    rows: Sequence[Row], spread_of: Callable[[Row], Spread | None], choose: Callable[[Sequence[float]], float]
+    rows: Sequence[Row], spread_of: Callable[[Row], Spread], choose: Callable[[Sequence[float]], float]
 ) -> Callable[[Row], bool]:
     """Return the predicate of the best rows, and of all whose mean lies in the 95 % interval of one of them."""
-    shown = {row.method: spread for row in rows if (spread := spread_of(row))}
-    is_first = best_among(rows, lambda row: round(shown[row.method].mean, 3) if row.method in shown else 0.0, choose)
-    best = [shown[row.method] for row in rows if row.method in shown and is_first(row)]
-
-    def is_near(row: Row) -> bool:
-        own = shown.get(row.method)
-        return own is not None and (is_first(row) or any(_is_within(own.mean, spread) for spread in best))
-
-    return is_near
+    is_first = best_among(rows, lambda row: round(spread_of(row).mean, 3), choose)
+    best = [spread_of(row) for row in rows if is_first(row)]
+    near = [row.method for row in rows if is_first(row) or any(_is_within(spread_of(row).mean, one) for one in best)]
+    return lambda row: row.method in near
 
 
 def _is_within(value: float, spread: Spread) -> bool:
@@ -128,10 +120,7 @@ def format_interval(spread: Spread | None) -> str:
 
 
 def format_memory(row: Row) -> str:
-    """Return the bytes held; `all data` of joint in older records, which did not count them."""
-    if row.memory_bytes is None:
-        return ""
-    return "all data" if row.stores_data and row.memory_bytes == 0 else format_size(row.memory_bytes)
+    return "" if row.memory_bytes is None else format_size(row.memory_bytes)
 
 
 def format_time(row: Row) -> str:
@@ -160,17 +149,23 @@ def format_p_value(row: Row) -> str:
 
 def write_notes(group: Group) -> list[str]:
     """Return the notes under a table: what its numbers mean, and what to beware of."""
-    caveat = [group.caveat] if group.caveat else []
-    mismatch = [f"{WARNING}: {group.setting_mismatch}"] if group.setting_mismatch else []
-    warnings = [f"{WARNING} ({list_runs(warned)}): {warned.text}" for warned in group.warnings]
-    return [
-        *caveat,
-        *_explain_columns(group),
-        *_explain_test(group),
-        *_explain_stored_data(group),
-        *mismatch,
-        *warnings,
-    ]
+    notes = [group.caveat] if group.caveat else []
+    if any(row.accuracy for row in group.rows):
+        notes.append(
+            "learned: accuracy on each task just after it was learned. Bold: the best, and what lies in its "
+            "95 % interval."
+        )
+    if tests := {row.method: row.test for row in group.rows if row.test}:
+        notes.append(
+            f"p: two-sided paired t-test of average accuracy against the baseline, {group.baseline}, "
+            "over the same seeds; not corrected for several methods."
+        )
+        notes += [f"no p for {name}: {test.reason}." for name, test in tests.items() if test.reason]
+    if bounds := [row.method for row in group.rows if row.is_bound]:
+        notes.append(f"Not ranked, as they store data, which counts as held: {', '.join(bounds)}.")
+    if group.setting_mismatch:
+        notes.append(f"{WARNING}: {group.setting_mismatch}")
+    return notes + [f"{WARNING} ({list_runs(warned)}): {warned.text}" for warned in group.warnings]
 
 
 def list_runs(warned: RunWarning) -> str:
@@ -178,42 +173,3 @@ def list_runs(warned: RunWarning) -> str:
     return "; ".join(
         f"{name}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for name, seeds in warned.runs.items()
     )
-
-
-def _explain_columns(group: Group) -> list[str]:
-    if not any(row.accuracy for row in group.rows):
-        return []
-    learned = "learned: accuracy on each task just after it was learned"
-    if len([row for row in group.rows if row.is_complete and not row.is_bound]) < 2:
-        return [f"{learned}."]
-    return [f"{learned}. Bold: the best, and what lies in its 95 % interval."]
-
-
-def _explain_test(group: Group) -> list[str]:
-    tests = {row.method: row.test for row in group.rows if row.test}
-    if not tests:
-        return []
-    counts = {test.n for test in tests.values()}
-    count = next(iter(counts))
-    pairs = f" ({count} pair{'s' * (count != 1)})" if len(counts) == 1 else ""
-    reasons: dict[str, list[str]] = {}
-    for method, test in tests.items():
-        if test.reason:
-            reasons.setdefault(test.reason, []).append(method)
-    return [
-        f"p: two-sided paired t-test of average accuracy against the baseline, {group.baseline}, "
-        f"over the same seeds{pairs}; not corrected for several methods.",
-        *(f"no p for {', '.join(names)}: {reason}." for reason, names in reasons.items()),
-    ]
-
-
-def _explain_stored_data(group: Group) -> list[str]:
-    storing = [row.method for row in group.rows if row.stores_data]
-    bounds = [row.method for row in group.rows if row.is_bound]
-    unranked = "; bounds, never the best" if bounds == storing else ""
-    return [f"{STORES_DATA}, counted as held: {', '.join(storing)}{unranked}."] if storing else []
-
-
-def _mark_notes(notes: Sequence[str]) -> list[str]:
-    """Return the notes with the mark of methods that store data before the one that explains it."""
-    return [f"{MARK} {note}" if note.startswith(STORES_DATA) else note for note in notes]

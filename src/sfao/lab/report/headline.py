@@ -2,21 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 from sfao.lab.console import shorten
-from sfao.lab.methods import METHODS
-from sfao.lab.metrics import PairedTest, Spread
-from sfao.lab.report.comparison import (
-    REFERENCE,
-    Row,
-    compare_accuracies,
-    compare_records,
-    group_records,
-    split_into_rows,
-)
+from sfao.lab.metrics import PairedTest
+from sfao.lab.report.comparison import REFERENCE, Group, Row, compare_accuracies
 from sfao.lab.report.comparison_table import format_mean, format_size
-from sfao.lab.run.record import Record
 
 #: A difference with a p value below this is called a win, any other is not.
 SIGNIFICANT = 0.05
@@ -34,98 +24,63 @@ class Finding:
     #: Cost, forgetting, methods that store data, runs that failed.
     details: list[str]
 
-    @property
-    def text(self) -> str:
-        return " ".join((self.headline, *self.details))
 
+def describe_findings(groups: Iterable[Group]) -> str:
+    """Return a few sentences on these groups, one line for each.
 
-def describe_finding(records: Iterable[Record]) -> str:
-    """Return a few sentences on these runs, one line per group of runs that may be compared.
-
-    Methods that store examples of past tasks are named as such and never win over those that store none. The text holds
-    names as the records have them: escape its control characters before you print it.
+    The text holds names as the records have them: escape its control characters before you print it.
     """
-    found = find_findings(records)
+    found = [find_finding(group) for group in groups]
+    texts = [" ".join((finding.headline, *finding.details)) for finding in found]
     if len(found) == 1:
-        return found[0].text
-    return "\n".join(f"{finding.title}: {finding.text}" for finding in found) or "There are no runs."
+        return texts[0]
+    return "\n".join(f"{finding.title}: {text}" for finding, text in zip(found, texts, strict=True))
 
 
-def find_findings(records: Iterable[Record]) -> list[Finding]:
-    """Return one finding per group, in the order of `compare_records(records).groups`."""
-    known = list(records)
-    groups = zip(compare_records(known).groups, group_records(known), strict=True)
-    return [_find(group.title, group.rows, split_into_rows(members)) for group, members in groups]
-
-
-def _find(title: str, rows: Sequence[Row], records: dict[str, list[Record]]) -> Finding:
-    finished = [row for row in rows if row.accuracy and isfinite(row.accuracy.mean)]
-    complete = [row for row in finished if row.is_complete]
-    ranked = sorted(complete or finished, key=lambda row: -_mean(row.accuracy))
-    without_data = [row for row in ranked if not row.stores_data]
-    rivals = without_data or [row for row in ranked if not row.is_bound] or ranked
-    if not rivals:
-        return Finding(title, _describe_failure(rows), [])
+def find_finding(group: Group) -> Finding:
+    """Return the headline of a group. Methods that store data never win over those that store none."""
+    finished = [row for row in group.rows if row.done]
+    ranked = sorted([row for row in finished if row.is_complete] or finished, key=lambda row: -_accuracy(row))
+    if not ranked:
+        failed = [f"{_name(row)} {row.failures}" for row in group.rows]
+        return Finding(group.title, f"No run ended well: {_list(failed)}.", [])
+    rivals = [row for row in ranked if not row.stores_data] or [row for row in ranked if not row.is_bound] or ranked
     if len(rivals) > 1:
-        first, second = ([record for record in records[row.method] if record.status == "done"] for row in rivals[:2])
-        lead = _describe_lead(rivals, compare_accuracies(first, second, rivals[1].method))
+        first, second = rivals[:2]
+        headline = _compare(first, second, rivals)
     else:
-        lead = _describe_single(rivals[0], rows)
-    storing = [f"{_name(row)} {_mean(row.accuracy):.3f}" for row in ranked if row not in rivals]
-    left = [f"{_name(row)} ({row.failures or 'no accuracy'})" for row in rows if row not in ranked]
+        reached = f"{format_mean(rivals[0].accuracy)} on {_seeds(rivals[0].done)}"
+        headline = f"{_name(rivals[0])} reaches an accuracy of {reached}."
+    storing = [f"{_name(row)} {_accuracy(row):.3f}" for row in ranked if row not in rivals]
+    left = [f"{_name(row)} ({row.failures})" for row in group.rows if row not in ranked]
+    forgetful = [*rivals[:2], *(row for row in group.rows if row.method == REFERENCE and row not in rivals[:2])]
+    forgotten = [f"{_name(row)} {row.forgetting.mean:.3f}" for row in forgetful if row.forgetting]
     details = [
         f"Cost: {'; '.join(f'{_name(row)} {_describe_cost(row)}' for row in rivals[:2])}.",
-        _describe_forgetting(rivals, rows),
+        f"Forgotten: {', '.join(forgotten)}.",
         f"Methods that store data, not ranked: {_list(storing)}." if storing else "",
         f"Not ranked, as not all runs ended well: {_list(left)}." if left else "",
     ]
-    return Finding(title, lead, [sentence for sentence in details if sentence])
+    return Finding(group.title, headline, [sentence for sentence in details if sentence])
 
 
-def _describe_failure(rows: Sequence[Row]) -> str:
-    asked = sum(row.asked for row in rows)
-    if asked == 1:
-        return f"The only run, of {_name(rows[0])}, did not end well: {rows[0].failures.removeprefix('1 ')}."
-    return f"None of the {asked} runs ended well: {_list([f'{_name(row)} {row.failures}' for row in rows])}."
-
-
-def _describe_single(row: Row, rows: Sequence[Row]) -> str:
-    storing = ", which stores data," if row.stores_data else ""
-    alone = ", with nothing to compare it with" if len(rows) == 1 else ""
-    return (
-        f"{_name(row)}{storing} reaches an accuracy of {format_mean(row.accuracy)} on {_count_seeds(row.done)}{alone}."
-    )
-
-
-def _describe_lead(rivals: Sequence[Row], test: PairedTest) -> str:
-    first, second = (_name(row) for row in rivals[:2])
-    means = [f"{_mean(row.accuracy):.3f}" for row in rivals[:2]]
-    field, p = _describe_field(rivals), _format_p(test)
+def _compare(first: Row, second: Row, rivals: Sequence[Row]) -> str:
+    test = compare_accuracies(first.records, second.records, second.method)
+    means = f"{_accuracy(first):.3f} to {_accuracy(second):.3f} ({_describe_p(test)})"
+    is_sweep = len({row.method.split(" ")[0] for row in rivals}) < len(rivals)
+    field = f"the best of {len(rivals)} {'settings' if is_sweep else 'methods'}"
     # The means are over all seeds of each row, the test over common seeds: they may disagree on who is ahead.
     if test.p is not None and (test.p >= SIGNIFICANT or (test.difference or 0.0) <= 0):
-        reached = " and ".join(dict.fromkeys(means))
-        return f"{first} and {second}, the best of {field}, cannot be told apart: accuracy {reached} ({p})."
+        return f"{_name(first)} and {_name(second)}, {field}, cannot be told apart: accuracy {means}."
     verb = "is ahead of" if test.p is None else "beats"
-    ahead = _mean(rivals[0].accuracy) - _mean(rivals[1].accuracy)
-    return (
-        f"{first} {verb} {second} by {ahead:.3f} of accuracy, {' to '.join(means)} ({p}), and is the best of {field}."
-    )
+    ahead = f"{_accuracy(first) - _accuracy(second):.3f} of accuracy"
+    return f"{_name(first)} {verb} {_name(second)} by {ahead}, {means}, and is {field}."
 
 
-def _format_p(test: PairedTest) -> str:
+def _describe_p(test: PairedTest) -> str:
     if test.p is None:
         return f"no p value: {test.reason}"
-    return f"p {'< 0.0001' if test.p < 1e-4 else f'= {test.p:.2g}'}, paired over {_count_seeds(test.n)}"
-
-
-def _describe_field(rivals: Sequence[Row]) -> str:
-    """Return `4 methods that store no data`; methods that aren't known here are `not known to store data`."""
-    methods = {row.method.split(" ")[0] for row in rivals}
-    noun = "methods" if len(methods) == len(rivals) else "settings"
-    if all(row.stores_data for row in rivals):
-        return f"{len(rivals)} {noun} that store data"
-    known = all(map(METHODS.is_known, methods))
-    return f"{len(rivals)} {noun} {'that store no data' if known else 'not known to store data'}"
+    return f"p {'< 0.0001' if test.p < 1e-4 else f'= {test.p:.2g}'}, paired over {_seeds(test.n)}"
 
 
 def _describe_cost(row: Row) -> str:
@@ -133,22 +88,15 @@ def _describe_cost(row: Row) -> str:
     return f"{row.seconds or 0.0:.1f} s a run{times}, {format_size(row.memory_bytes or 0.0)} held"
 
 
-def _describe_forgetting(rivals: Sequence[Row], rows: Sequence[Row]) -> str:
-    """Return the forgetting of the first two, and of sgd."""
-    shown = [*rivals[:2], *(row for row in rows if row.method == REFERENCE and row not in rivals[:2])]
-    told = [f"{_name(row)} {_mean(row.forgetting):.3f}" for row in shown if row.forgetting]
-    return f"Forgotten: {', '.join(told)}." if told else ""
-
-
 def _name(row: Row) -> str:
     return shorten(row.method, MOST_LETTERS)
 
 
-def _mean(spread: Spread | None) -> float:
-    return spread.mean if spread else 0.0
+def _accuracy(row: Row) -> float:
+    return row.accuracy.mean if row.accuracy else 0.0
 
 
-def _count_seeds(count: int) -> str:
+def _seeds(count: int) -> str:
     return f"{'one' if count == 1 else count} seed{'s' * (count != 1)}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sfao.lab.methods import METHODS
-from sfao.lab.report.comparison import BOUND, Group, compare_records, group_records, name_rows, split_into_rows
+from sfao.lab.report.comparison import BOUND, Group, compare_records, group_records
 from sfao.lab.run.errors import ReportError, reraise_as
 from sfao.lab.run.folder import CONFIG
 from sfao.lab.run.record import RECORD, Record, load_record
@@ -30,7 +30,7 @@ class LoadedRun:
     name: str
     record: Record
     steps: list[dict[str, Any]]
-    #: A sentence on what is damaged or missing; else empty.
+    #: What is damaged or missing; else empty.
     notice: str = ""
 
     @property
@@ -45,13 +45,16 @@ class RunGroup:
     """A group of the comparison, and its runs."""
 
     group: Group
-    runs: list[LoadedRun]
-    #: {row: the runs behind its numbers}, in the order of the rows; rows without any are left out.
-    done: dict[str, list[LoadedRun]]
-    #: {name of a run: its row}, of all runs, also those that don't count because another has their seed.
-    row_of: dict[str, str]
+    #: {row: its runs, one per seed}, in the order of the rows.
+    runs: dict[str, list[LoadedRun]]
     #: The end of its file names; empty when it is the only group.
     slug: str
+
+    @property
+    def done(self) -> dict[str, list[LoadedRun]]:
+        """Return {row: the runs behind its numbers}; rows without any are left out."""
+        done = {row: [run for run in own if run.record.status == "done"] for row, own in self.runs.items()}
+        return {row: own for row, own in done.items() if own}
 
     def file_name(self, start: str) -> str:
         return f"{start}-{self.slug}" if self.slug else start
@@ -84,17 +87,18 @@ def find_unfinished_runs(folders: Sequence[Path]) -> list[Path]:
     return sorted(path for path in begun if not (path / RECORD).exists())
 
 
-def write_notices(runs: Sequence[LoadedRun], unfinished: Sequence[Path]) -> list[str]:
-    """Return the sentences that a reader needs beside the numbers: what is damaged, missing or unfinished."""
+def write_notices(runs: Sequence[LoadedRun], groups: Sequence[RunGroup], unfinished: Sequence[Path]) -> list[str]:
+    """Return the sentences that a reader needs beside the numbers: what is damaged, repeated or unfinished."""
+    used = {run.name for group in groups for own in group.runs.values() for run in own}
     names: dict[str, list[str]] = {}
     for run in runs:
         if run.notice:
             names.setdefault(run.notice, []).append(run.name)
-    lines = [f"{_list_names(own)}: {notice}" for notice, own in names.items()]
+        if run.name not in used:
+            names.setdefault("left out, another run has the same settings and seed", []).append(run.name)
     if unfinished:
-        count = f"{len(unfinished)} run{'s are' if len(unfinished) > 1 else ' is'}"
-        lines.append(f"{count} not finished and left out: {_list_names([path.name for path in unfinished])}.")
-    return lines
+        names["not finished and left out"] = [path.name for path in unfinished]
+    return [f"{_list_names(own)}: {notice}." for notice, own in names.items()]
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -119,27 +123,16 @@ def _raise(error: OSError) -> None:
 def _load(folder: Path, name: str) -> LoadedRun:
     with reraise_as(ReportError):
         record = load_record(folder)
-    return LoadedRun(folder, name, record, *_load_steps(folder / STEPS, record.steps_sha256))
-
-
-def _load_steps(path: Path, digest: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the lines and a notice of damage: no lines if the digest differs from the record's.
-
-    Older records have no digest: then the lines up to the first damaged one.
-    """
     try:
-        data = read_file(path)
+        data = read_file(folder / STEPS)
+        if sha256(data).hexdigest() != record.steps_sha256:
+            raise ValueError("another digest than in the record")
+        steps = [check_step(parse_json(line, finite=False)) for line in data.splitlines()]
+        return LoadedRun(folder, name, record, steps)
     except FileNotFoundError:
-        return [], f"it has no {STEPS}"
-    if digest and sha256(data).hexdigest() != digest:
-        return [], f"{STEPS} is damaged, its digest is not the one in {RECORD}; figures leave it out"
-    steps: list[dict[str, Any]] = []
-    for number, line in enumerate(data.splitlines(), start=1):
-        try:
-            steps.append(check_step(parse_json(line, finite=False)))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return steps, f"line {number} of {STEPS} is damaged; figures use what comes before it"
-    return steps, ""
+        return LoadedRun(folder, name, record, [], f"it has no {STEPS}")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return LoadedRun(folder, name, record, [], f"{STEPS} is damaged; figures leave it out")
 
 
 def check_step(step: dict[str, Any]) -> dict[str, Any]:
@@ -175,34 +168,24 @@ def _natural_order(text: str) -> list[tuple[int, str]]:
 
 
 def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
-    """Return the groups in the order of `compare_records(records).groups`."""
+    """Return the groups of the comparison of these runs, in its order."""
     run_of = {id(run.record): run for run in runs}
-    records = [run.record for run in runs]
-    groups = compare_records(records).groups
+    groups = compare_records([run.record for run in runs]).groups
     slugs = _make_slugs([group.title for group in groups])
-    found = []
-    for group, members, slug in zip(groups, group_records(records), slugs, strict=True):
-        rows = split_into_rows(members)
-        done = {
-            row.method: [run_of[id(record)] for record in rows[row.method] if record.status == "done"]
-            for row in group.rows
-            if row.done
-        }
-        _check_tasks([run for own in done.values() for run in own])
-        row_of = {run_of[id(record)].name: row for row, own in name_rows(members).items() for record in own}
-        found.append(RunGroup(group, [run_of[id(record)] for record in members], done, row_of, slug))
+    found = [
+        RunGroup(group, {row.method: [run_of[id(record)] for record in row.records] for row in group.rows}, slug)
+        for group, slug in zip(groups, slugs, strict=True)
+    ]
+    for group in found:
+        done = [run for own in group.done.values() for run in own]
+        for run in done[1:]:
+            counts = [len(each.record.accuracy_matrix) for each in (done[0], run)]
+            if counts[0] != counts[1]:
+                raise ReportError(
+                    f"runs of {run.record.benchmark} must have as many tasks, "
+                    f"but {done[0].name} has {counts[0]} and {run.name} has {counts[1]}"
+                )
     return found
-
-
-def _check_tasks(runs: Sequence[LoadedRun]) -> None:
-    """Check that runs of a group have the same number of tasks."""
-    for run in runs[1:]:
-        counts = [len(each.record.accuracy_matrix) for each in (runs[0], run)]
-        if counts[0] != counts[1]:
-            raise ReportError(
-                f"runs of {run.record.benchmark} must have as many tasks, "
-                f"but {runs[0].name} has {counts[0]} and {run.name} has {counts[1]}"
-            )
 
 
 def _make_slugs(titles: Sequence[str]) -> list[str]:

@@ -6,20 +6,13 @@ from pathlib import Path
 from jinja2.utils import htmlsafe_json_dumps
 
 from sfao import __version__
-from sfao.lab.report.comparison import compare_records
+from sfao.lab.report.comparison import Comparison
 from sfao.lab.report.comparison_table import as_latex, as_markdown, make_table
 from sfao.lab.report.figures import draw_figures
-from sfao.lab.report.headline import find_findings
+from sfao.lab.report.headline import find_finding
 from sfao.lab.report.page.assets import read_asset, render_page
 from sfao.lab.report.page.data import describe_group
-from sfao.lab.report.runs import (
-    LoadedRun,
-    RunGroup,
-    find_unfinished_runs,
-    group_runs,
-    load_runs,
-    write_notices,
-)
+from sfao.lab.report.runs import RunGroup, find_unfinished_runs, group_runs, load_runs, write_notices
 from sfao.lab.report.style import FORMATS
 from sfao.lab.report.tables import render_html
 from sfao.lab.run.errors import ReportError
@@ -43,11 +36,12 @@ def write_report(
             raise ReportError(f"`out` must be a folder without links, got the {kind} {folder}")
     tell("reading runs")
     runs = load_runs(folders)
-    notices = write_notices(runs, find_unfinished_runs(folders))
-    compared, groups = compare_records([run.record for run in runs]), group_runs(runs)
+    groups = group_runs(runs)
+    notices = write_notices(runs, groups, find_unfinished_runs(folders))
+    compared = Comparison([group.group for group in groups])
     # A folder may have a name that is no text, and a page must be one.
     files = {
-        PAGE: make_page(runs, groups, notices).encode("utf-8", "replace"),
+        PAGE: make_page(groups, notices).encode("utf-8", "replace"),
         "table.md": as_markdown(compared).encode(),
         "table.tex": as_latex(compared).encode(),
     }
@@ -61,10 +55,10 @@ def write_report(
     return [out / name for name in files], notices
 
 
-def make_page(runs: Sequence[LoadedRun], groups: Sequence[RunGroup], notices: Sequence[str] = ()) -> str:
+def make_page(groups: Sequence[RunGroup], notices: Sequence[str] = ()) -> str:
     """Return the page, the same text for the same runs."""
-    findings = find_findings(run.record for run in runs)
-    benchmarks = ", ".join(dict.fromkeys(run.record.benchmark for run in runs))
+    findings = [find_finding(group.group) for group in groups]
+    benchmarks = ", ".join(dict.fromkeys(group.group.title.split(",")[0] for group in groups))
     data = [describe_group(group, finding) for group, finding in zip(groups, findings, strict=True)]
     details = findings[0].details if len(findings) == 1 else [f"{len(groups)} groups that must not be compared."]
     style, script = ("".join(map(read_asset, names)) for names in (("base.css", "report.css"), SCRIPTS))

@@ -10,7 +10,7 @@ import numpy as np
 from sfao.decision import Decision
 from sfao.lab.console import escape_controls
 from sfao.lab.metrics import accuracy_when_learnt
-from sfao.lab.report.comparison import flatten_settings, split_into_rows
+from sfao.lab.report.comparison import flatten_settings
 from sfao.lab.report.comparison_table import list_runs
 from sfao.lab.report.figures import forgetting_so_far
 from sfao.lab.report.gate_steps import (
@@ -35,9 +35,8 @@ MOST_GATES, BINS = 24, 40
 
 def describe_group(group: RunGroup, finding: Finding) -> dict[str, Any]:
     """Return a group as plain containers whose text has no control characters."""
-    settings = {run.name: _collect_settings(run.record) for run in group.runs}
+    settings = {run.name: _collect_settings(run.record) for own in group.runs.values() for run in own}
     shared = dict(set.intersection(*(set(own.items()) for own in settings.values())))
-    counted = {id(record) for own in split_into_rows([run.record for run in group.runs]).values() for record in own}
     uneven = [{"runs": "settings", "text": group.group.setting_mismatch}] if group.group.setting_mismatch else []
     found: dict[str, Any] = _escape(
         {
@@ -59,11 +58,12 @@ def describe_group(group: RunGroup, finding: Finding) -> dict[str, Any]:
             ],
             "runs": [
                 {
-                    **_describe_run(run, id(run.record) in counted),
-                    "row": group.row_of[run.name],
+                    **_describe_run(run),
+                    "row": row,
                     "own": {name: value for name, value in settings[run.name].items() if name not in shared},
                 }
-                for run in group.runs
+                for row, own in group.runs.items()
+                for run in own
             ],
             "shared": dict(sorted(shared.items())),
             "gates": _describe_gates(group),
@@ -80,7 +80,7 @@ def _format_time(stamp: str) -> str:
     return f"{datetime.fromisoformat(stamp).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _describe_run(run: LoadedRun, is_counted: bool) -> dict[str, Any]:
+def _describe_run(run: LoadedRun) -> dict[str, Any]:
     record = run.record
     known = {
         "name": run.name,
@@ -88,7 +88,6 @@ def _describe_run(run: LoadedRun, is_counted: bool) -> dict[str, Any]:
         "seed": record.seed,
         "status": record.status,
         "error": record.error,
-        "isCounted": is_counted,
         "steps": record.steps,
         "stepMs": record.step_ms,
         "seconds": record.seconds,

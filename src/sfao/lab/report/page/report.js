@@ -20,7 +20,7 @@
   const average = (values) => (values.length ? mean(values) : null);
 
   const summarize = (group) => {
-    const asked = (row) => group.runs.filter((run) => run.isCounted && run.row === row.name && passes("seed", run.seed));
+    const asked = (row) => group.runs.filter((run) => run.row === row.name && passes("seed", run.seed));
     const done = new Map(group.rows.map((row) => [row.name, asked(row).filter((run) => run.status === "done")]));
     return group.rows.map((row) => {
       const [all, runs] = [asked(row), done.get(row.name)];
@@ -66,7 +66,7 @@
     return { title, value, text, best, digits: 3, spread: (row) => row[name], first: best === Math.max ? -1 : 1 };
   };
   const RESULTS = [
-    { title: "method", text: (row) => row.name + (row.storesData ? " (stores data)" : "") },
+    { title: "method", text: (row) => row.name },
     { title: "seeds", value: (row) => row.runs.length, first: -1,
       text: (row) => (row.runs.length === row.asked ? `${row.asked}` : `${row.runs.length} of ${row.asked}`) },
     ofSpread("accuracy", Math.max),
@@ -75,7 +75,7 @@
     ofSpread("learned", Math.max),
     ofSpread("forgetting", Math.min),
     { title: "held", value: (row) => row.memory, best: Math.min, digits: 0,
-      text: (row) => row.memory !== null && (row.storesData && !row.memory ? "all data" : format.size(row.memory)) },
+      text: (row) => row.memory !== null && format.size(row.memory) },
     { title: "time", value: (row) => row.seconds, text: (row) => row.seconds !== null && `${row.seconds.toFixed(1)} s`, best: Math.min, digits: 1 },
     { title: "× sgd", value: (row) => row.timesSgd, text: (row) => row.timesSgd?.toFixed(1) },
     { title: "p", value: (row) => row.p, text: (row) => (row.isBaseline ? "baseline" : row.isTested && row.runs.length && format.p(row.p)) },
