@@ -111,7 +111,7 @@ def test_what_is_unfinished_or_damaged_is_told(compared, tmp_path):
         file.write('{"step"')
     result = invoke(tmp_path / "runs")
     assert result.exit_code == 0, result.stderr
-    for said in ("1 run is not finished and left out: sgd-1.", "sfao-0: steps.jsonl is damaged, its digest"):
+    for said in ("sgd-1: not finished and left out.", "sfao-0: steps.jsonl is damaged"):
         assert said in result.stdout
         assert said in (tmp_path / "runs" / "report" / "report.html").read_text()
 
@@ -127,7 +127,7 @@ def test_bad_input_is_told_in_a_line_or_two_and_writes_nothing(compared, tmp_pat
     for arguments, message in (
         (["none"], "`none` must be a folder of runs, none there"),
         (["empty"], "`empty` must be or hold finished runs"),
-        (["file"], "it is a file"),
+        (["file"], "got the file"),
         (["damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
         ([compared, "damaged"], "damaged/record.json must be the record of a run, but it is damaged"),
         ([compared, "--out", "file"], "`out` must be a folder, got the file file"),
