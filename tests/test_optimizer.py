@@ -121,8 +121,11 @@ def test_old_calls_say_what_is_new():
     with pytest.raises(TypeError, match=r"SFAO.paper\(...\) is SFAO\(...\) since version 0.2"):
         SFAO.paper(layer_groups(network()), lr=0.1)
     model, optimizer = make_trained(0)
-    with pytest.raises(ValueError, match=r"got a Sequential; call consolidate\(batches, loss\)"):
-        optimizer.consolidate(model, task(0))
+    for arguments in ((model, task(0)), (model, task(0), loss)):
+        with pytest.raises(ValueError, match=r"got a Sequential; call consolidate\(batches, loss\)"):
+            optimizer.consolidate(*arguments)
+    with pytest.raises(TypeError, match=r"call consolidate\(batches, loss\)"):
+        optimizer.consolidate(task(0), loss, model)
 
 
 def test_momentum_starts_again_at_a_task_boundary():

@@ -95,8 +95,6 @@ def test_a_threshold_that_crosses_a_default_moves_it(given, expected):
     [
         ({"projection": "spam"}, "`projection` must be one of"),
         ({"accept_above": 5}, "`accept_above` must be in"),
-        ({"capacity": 3}, "`capacity` must be at least the 12 directions stored for '2', got 3"),
-        ({"storage": "factored"}, "`storage` is fixed when a layer is made ('dense'), got 'factored' for '2'"),
     ],
 )
 def test_options_changed_to_something_bad_are_caught_before_anything_moves(change, message):
@@ -126,10 +124,6 @@ def test_the_global_gate_has_one_set_of_options():
     groups[1]["accept_above"] = 0.1
     with pytest.raises(ValueError, match='`accept_above` must be the same in all groups when granularity="global"'):
         SFAO(groups, granularity="global")
-    _, optimizer = make_trained(1, granularity="global")
-    optimizer.param_groups[1]["accept_above"] = 0.2
-    with pytest.raises(ValueError, match="must be the same in all groups"):
-        optimizer.step()
 
 
 def test_repr_shows_what_differs_from_the_defaults():

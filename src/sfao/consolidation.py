@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
@@ -135,18 +135,16 @@ def consolidate(gate: "Gate", model: nn.Module | None, task: Task) -> int:
         raise ValueError("`model` must be given to consolidate(), because this was built from parameters, got None")
     if task.loss is model:
         raise ValueError("`loss` must be loss(outputs, targets), got the model; call consolidate(batches, loss)")
-    there = set(model.parameters())
-    if model is gate.model and not all(there.issuperset(layer.parameters) for layer in gate.layers):
-        check_model(gate.param_groups, model)
+    if model is gate.model:
+        check_model(gate)
     if gate.fingerprints:
-        check_fingerprints(gate.layers, gate.fingerprints)
+        check_fingerprints(gate)
     ranks = Ranks(gate.process_group, gate.sync)
     with torch.random.fork_rng(devices=[]), ranks.fail_together():
         incoming = take_task(gate, model, task, ranks)
         ranks.gather(None)  # all of them store, or none
     stored = sum(own.commit() for own in incoming)
     gate.tasks += 1
-    gate.fingerprints = {}
     ranks.broadcast_([tensor for layer in gate.layers for part in layer.memory.parts for tensor in part.held])
     warn_of_spanned(gate.layers)
     for hook in list(gate.hooks.values()):
@@ -154,7 +152,7 @@ def consolidate(gate: "Gate", model: nn.Module | None, task: Task) -> int:
     return stored
 
 
-def take_task(gate: "Gate", model: nn.Module, task: Task, ranks: Ranks) -> "list[Incoming]":
+def take_task(gate: "Gate", model: nn.Module, task: Task, ranks: Ranks) -> "list[Incoming | Admission]":
     """Return the directions of a task for every layer; memories are as they were.
 
     All ranks compute the gradients of the batches of all, so they end with the same memory.
@@ -234,12 +232,9 @@ def check_ranks(gate: "Gate", task: Task, ranks: Ranks) -> None:
 
 
 def warn_of_spanned(layers: Sequence[Layer]) -> None:
-    """Warn, once for each layer, if directions span all its parameters: a projection leaves nothing of a gradient."""
-    spanned = [layer for layer in layers if not layer.was_warned and layer.memory.spans_everything()]
-    for layer in spanned:
-        layer.was_warned = True
-    names = [f"{layer.name!r} ({layer.memory.size} parameters)" for layer in spanned]
-    if spanned:
+    """Warn if directions span all parameters of some layers: a projection leaves nothing of a gradient."""
+    names = [f"{own.name!r} ({own.memory.size} parameters)" for own in layers if own.memory.spans_everything()]
+    if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         warnings.warn(
             "the directions of these layers span all of their parameters, so a projection leaves nothing to learn: "
@@ -252,26 +247,38 @@ def warn_of_spanned(layers: Sequence[Layer]) -> None:
 # -- Storing -------------------------------------------------------------------------------------------------
 
 
-def open_memories(layers: Sequence[Layer], task: int, count: int) -> "list[Incoming]":
+def open_memories(layers: Sequence[Layer], task: int, count: int) -> "list[Incoming | Admission]":
     """Return what takes in `count` units of a task for each layer.
 
     Layers with the same history share the slots that one of them drew, so that fewer gradients are needed.
     """
-    incoming: list[Incoming] = []
+    incoming: list[Incoming | Admission] = []
+    drawn: list[tuple[Any, Incoming]] = []
     for layer in layers:
-        if layer.options["admit_below"] < 1 or layer.options["min_norm"] > 0:
+        options = layer.options
+        if options["admit_below"] < 1 or options["min_norm"] > 0:
             incoming.append(Admission(layer, task))
             continue
-        alike = [own for own in incoming if own.history is not None and own.history == read_history(layer)]
-        incoming.append(Incoming(layer, task, count, alike[0] if alike else None))
+        history = layer.memory.slots, options["capacity"], options["eviction"]
+        alike = next((own for known, own in drawn if known == history), None)
+        if alike is None:
+            drawn.append((history, alike := draw_slots(layer, task, count)))
+        generator = alike.generator if alike.layer is layer else layer.generator
+        incoming.append(Incoming(layer, alike.owners, alike.slots, generator))
     return incoming
 
 
-def read_history(layer: Layer) -> tuple[Slots, int, str]:
-    """Return what the slots of the next directions depend on."""
-    return layer.memory.slots, layer.options["capacity"], layer.options["eviction"]
+def draw_slots(layer: Layer, task: int, count: int) -> "Incoming":
+    """Assign slots of a layer to units of a task, of which later ones may replace earlier ones."""
+    generator, slots, options = layer.generator.clone_state(), layer.memory.slots, layer.options
+    units: dict[int, int] = {}
+    for number in range(count):
+        slots, slot = slots.insert(task, options["capacity"], options["eviction"], generator)
+        units |= {} if slot is None else {slot: number}
+    return Incoming(layer, {number: slot for slot, number in units.items()}, slots, generator)
 
 
+@dataclass
 class Incoming:
     """Directions of a task on their way into the memory of a layer, which changes only in `commit`.
 
@@ -279,61 +286,48 @@ class Incoming:
 
     Args:
         layer: the layer.
-        task: the number of the task.
-        count: of the units, of which later ones may replace earlier ones.
-        other: a layer with the same history, whose slots are taken.
+        owners: the slot of every unit that is stored.
+        slots: the slot table after all of them.
+        generator: the layer's, after these draws.
     """
 
-    history: tuple[Slots, int, str] | None
-
-    def __init__(self, layer: Layer, task: int, count: int, other: "Incoming | None") -> None:
-        self.layer, self.history = layer, read_history(layer)
-        self._generator = layer.generator
-        #: The slot of every unit that is stored, and the slot table after all of them.
-        self._owners: dict[int, int]
-        self._slots: Slots
-        self._staged: dict[int, list[list[Tensor]]] = {}
-        if other is not None:
-            self._owners, self._slots = other._owners, other._slots
-            return
-        self._generator = layer.generator.clone_state()
-        slots, capacity, eviction = self.history
-        units: dict[int, int] = {}
-        for number in range(count):
-            slots, slot = slots.insert(task, capacity, eviction, self._generator)
-            units |= {} if slot is None else {slot: number}
-        self._owners, self._slots = {number: slot for slot, number in units.items()}, slots
+    layer: Layer
+    owners: dict[int, int]
+    slots: Slots
+    generator: torch.Generator
+    staged: dict[int, list[list[Tensor]]] = field(default_factory=dict)
 
     def wants(self, number: int) -> bool:
         """Return True if the gradient of a unit is needed."""
-        return number in self._owners
+        return number in self.owners
 
     def add(self, number: int, gradients: Sequence[Tensor | None]) -> None:
         """Stage the gradient of a unit, unless it is zero."""
         norm = measure_norm(self.layer, gradients) if self.wants(number) else 0.0
         if norm > 0:
-            self._staged[self._owners[number]] = self.layer.memory.encode(gradients, norm)
+            self.staged[self.owners[number]] = self.layer.memory.encode(gradients, norm)
 
     def commit(self) -> int:
         """Store the staged directions; return how many there are.
 
         Of units without a gradient, the directions that were in their slots stay, and new slots are given up.
         """
-        memory, planned, staged = self.layer.memory, self._slots, self._staged
-        kept = [slot for slot in range(len(planned.tasks)) if slot < len(memory) or slot in staged]
-        table = [(planned if slot in staged else memory.slots).read(slot) for slot in kept]
-        directions = {place: staged.pop(slot) for place, slot in enumerate(kept) if slot in staged}
-        stored = len(directions)
-        memory.store(directions, Slots.make(table, planned.offered), self.layer.options["capacity"])
-        self.layer.generator = self._generator
+        memory, stored = self.layer.memory, len(self.staged)
+        kept = [slot for slot in range(len(self.slots.tasks)) if slot < len(memory) or slot in self.staged]
+        tables = [(self.slots if slot in self.staged else memory.slots, slot) for slot in kept]
+        tasks, arrivals = ([getattr(table, name)[slot] for table, slot in tables] for name in ("tasks", "arrivals"))
+        directions = {place: self.staged.pop(slot) for place, slot in enumerate(kept) if slot in self.staged}
+        slots = Slots(tuple(tasks), tuple(arrivals), self.slots.offered)
+        memory.store(directions, slots, self.layer.options["capacity"])
+        self.layer.generator = self.generator
         return stored
 
 
-class Admission(Incoming):
+class Admission:
     """The same where `admit_below` or `min_norm` looks at the gradient: all are computed, for a copy of the memory."""
 
     def __init__(self, layer: Layer, task: int) -> None:
-        self.layer, self.history, self._task, self._stored = layer, None, task, 0
+        self.layer, self._task, self._stored = layer, task, 0
         self._memory, self._generator = layer.memory.clone(), layer.generator.clone_state()
 
     def wants(self, number: int) -> bool:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from statistics import fmean
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, Unpack
 
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
@@ -17,16 +17,7 @@ from sfao.consolidation import Task, consolidate, remember
 from sfao.decision import COUNTED, Decision, Outcome
 from sfao.distributed import is_sharded
 from sfao.layers import Layer, Parameters, as_groups, check_fits, find_replaced, layer_groups
-from sfao.options import (
-    GATE_WIDE,
-    GRANULARITIES,
-    OPTIONS,
-    GateOptions,
-    check_names,
-    check_same_options,
-    complete_group,
-    describe,
-)
+from sfao.options import GATE_WIDE, GRANULARITIES, OPTIONS, GateOptions, check_names, complete_group, describe
 from sfao.state import adopt_state, parse_state, write_state
 from sfao.step import apply_gate, measure_risk
 
@@ -79,9 +70,10 @@ class Gate:
         self.is_sharded = False
         #: False until the gate is in front of an optimizer.
         self.is_used = False
-        #: Parameters of the optimizer that were ungated from the start.
-        self.free: set[Tensor] = set()
-        self.checked_members: tuple[int, ...] = ()
+        #: True if all parameters that the attached optimizer trains were gated when it was attached.
+        self.covers_all = False
+        #: Parameters of the optimizer, and layers with gradients, when the model was last compared with them.
+        self.checked_members: list[int] = []
         self.with_gradient: list[str] = []
         #: Captured steps on CUDA; see `sfao.graph_step`.
         self.graphs: dict[Any, Any] = {}
@@ -105,8 +97,12 @@ class Gate:
 
     def _add_group(self, group: dict[str, Any]) -> None:
         complete_group(group, self.options, "Gate")
-        if self.granularity == "global":
-            check_same_options([*self.param_groups, group])
+        for name in OPTIONS if self.granularity == "global" and self.layers else ():
+            if group[name] != (first := self.param_groups[0][name]):
+                raise ValueError(
+                    f'`{name}` must be the same in all groups when granularity="global", got {first!r} and '
+                    f"{group[name]!r}"
+                )
         if self.granularity == "layer" or not self.layers:
             name = group["name"] if self.granularity == "layer" else "model"
             self.layers.append(Layer(name, group, self.seed + 7919 * len(self.layers)))
@@ -118,35 +114,31 @@ class Gate:
         """Follow a model in which modules were replaced; return the names of the layers that changed.
 
         A layer is found by its name. It may have more rows, after the old ones, in which its directions are zero.
-        Parameters that came into the attached optimizer become layers too.
+        Parameters that came into the attached optimizer become layers too, if all that it had were gated.
         """
         replaced = find_replaced(self.layers, model)
         if replaced and self.granularity == "global":
             raise ValueError('rebind() follows layers one by one; it needs granularity="layer", got "global"')
-        added = []
         if self.optimizer is not None:
-            members = self._find_members(self.optimizer, replaced)
-            known = {p for layer in self.layers for p in replaced.get(layer, layer.parameters)} | self.free
-            groups = (
-                {**group, "params": [p for p in group["params"] if p in members and p not in known]}
-                for group in layer_groups(model)
-            )
-            added = [group for group in groups if group["params"]]
+            check_optimized(self.optimizer, {own.name: replaced.get(own, own.parameters) for own in self.layers})
             drop_stale_state(self.optimizer)
         for layer, parameters in replaced.items():
             layer.replace_parameters(parameters)
-        for group in added:
-            self.add_param_group(group)
+        changed, new = [layer.name for layer in replaced], set(self.find_ungated() if self.covers_all else ())
+        for group in layer_groups(model):
+            added = [parameter for parameter in group["params"] if parameter in new]
+            if added:
+                self.add_param_group({**group, "params": added})
+                changed.append(group["name"])
         self.model = None if self.model is None else model
-        return [layer.name for layer in replaced] + [group["name"] for group in added]
+        return changed
 
-    def _find_members(self, optimizer: Optimizer, replaced: Mapping[Layer, list[Tensor]]) -> set[Tensor]:
-        """Return the parameters of an optimizer; raise a ValueError if it lacks one that is gated."""
-        members = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-        for layer in self.layers:
-            if not members.issuperset(replaced.get(layer, layer.parameters)):
-                raise ValueError(f"`optimizer` must optimize all gated parameters, but not those of {layer.name!r}")
-        return members
+    def find_ungated(self) -> list[Tensor]:
+        """Return the parameters that the attached optimizer trains and that are in no layer."""
+        gated = {parameter for layer in self.layers for parameter in layer.parameters}
+        groups = () if self.optimizer is None else self.optimizer.param_groups
+        trained = [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
+        return [parameter for parameter in trained if parameter not in gated and parameter.numel()]
 
     # -- Steps -----------------------------------------------------------------------------------------
 
@@ -160,8 +152,7 @@ class Gate:
 
         Args:
             optimizer: any torch optimizer over the gated parameters that takes one gradient per step. Its `state_dict`
-                holds the memory under ``"sfao"``. Parameters that aren't gated now stay free; those that come in later
-                must be gated, see :meth:`rebind`.
+                holds the memory under ``"sfao"``. It may have other parameters, which stay free.
 
         Example::
 
@@ -171,9 +162,9 @@ class Gate:
         if isinstance(optimizer, LBFGS):
             raise ValueError("`optimizer` must take one gradient per step, got LBFGS, whose history moves all layers")
         check_optimizer(optimizer, self.tasks)
-        gated = {parameter for layer in self.layers for parameter in layer.parameters}
-        self.free = self._find_members(optimizer, {}) - gated
+        check_optimized(optimizer, {layer.name: layer.parameters for layer in self.layers})
         self._attachment, self.is_used = Attachment(self, optimizer), True
+        self.covers_all = not self.find_ungated()
         return self
 
     def detach(self) -> None:
@@ -202,7 +193,7 @@ class Gate:
         self,
         batches: Iterable[Any],
         loss: Loss | None = None,
-        *,
+        *others: Never,
         objective: Objective | None = None,
         model: nn.Module | None = None,
         target: str | None = None,
@@ -229,7 +220,10 @@ class Gate:
 
             >>> gate.consolidate(loader, nn.CrossEntropyLoss())
         """
-        return consolidate(self, model, Task(batches, loss, objective, target, per, limit))
+        task = Task(batches, loss, objective, target, per, limit)
+        if others:
+            raise TypeError("only `batches` and `loss` may be given by position; call consolidate(batches, loss)")
+        return consolidate(self, model, task)
 
     def remember(self) -> int:
         """Store the directions of the gradients that backward() left; return how many were stored."""
@@ -268,14 +262,9 @@ class Gate:
         return sum(layer.memory.bytes for layer in self.layers)
 
     @property
-    def workspace_bytes(self) -> int:
-        """Bytes of the small matrices beside the directions: Gram matrices and their factors."""
-        return sum(layer.memory.workspace_bytes for layer in self.layers)
-
-    @property
     def is_empty(self) -> bool:
         """True if no direction is stored."""
-        return not any(layer.memory.slots.tasks for layer in self.layers)
+        return not any(len(layer.memory) for layer in self.layers)
 
     def kept(self) -> dict[str, float]:
         """Return |u| / |g| of the last step for each layer with directions: the share of the gradient that was kept."""
@@ -327,14 +316,18 @@ class Gate:
         """Continue from a checked state."""
         adopt_state(self, parsed, self.param_groups)
 
-    def trust_memory(self) -> None:
-        """Skip the check that the weights match the loaded memory."""
-        self.fingerprints = {}
-
     def __getstate__(self) -> dict[str, Any]:
         # A copy has no optimizer yet: attach() it.
-        alone = {"_attachment": None, "checked_members": (), "is_used": False}
+        alone: dict[str, Any] = {"_attachment": None, "is_used": False, "checked_members": []}
         return {**self.__dict__, **alone, "_hidden": {}, "hooks": OrderedDict(), "graphs": {}}
+
+
+def check_optimized(optimizer: Optimizer, layers: Mapping[str, Iterable[Tensor]]) -> None:
+    """Raise a ValueError if an optimizer lacks a parameter of one of these layers."""
+    members = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    for name, parameters in layers.items():
+        if not members.issuperset(parameters):
+            raise ValueError(f"`optimizer` must optimize all gated parameters, but not those of {name!r}")
 
 
 def of_gate(method: Callable[Concatenate[Gate, P], T], *, ends_task: bool = False) -> Callable[Concatenate[Any, P], T]:

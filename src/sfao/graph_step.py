@@ -40,7 +40,7 @@ def run_graphs(gate: "Gate", steps: Sequence["LayerStep"]) -> bool:
 def can_capture(step: "LayerStep") -> bool:
     """Return True if the step of a layer can be captured."""
     memory = step.memory
-    if not memory.slots.tasks or step.layer.options["projection"] != "span":
+    if not len(memory) or step.layer.options["projection"] != "span":
         return False
     if memory.parts[0].held[0].device != step.present[0].device or memory.gram(step.active).has_zero:
         return False

@@ -1,8 +1,8 @@
 """Layers: the parameters that get one decision per step, with their names and their memory."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from sfao.batches import clean_name, unwrap
 from sfao.decision import COUNTED, Sampler
 from sfao.distributed import check_not_flat, reshard, to_local
-from sfao.memory.directions import lay_out, make_parts
+from sfao.memory.directions import MEMORY_DTYPES, lay_out, make_parts
 from sfao.memory.memory import Memory, is_channels_last
 from sfao.options import read_options
+
+if TYPE_CHECKING:
+    from sfao.gate import Gate
 
 #: What the paper's classes accept: a model, tensors, (name, tensor) pairs, or param groups.
 Parameters = nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -68,13 +71,16 @@ def as_groups(parameters: Parameters, groups: Sequence[dict[str, Any]] = ()) -> 
     found = [group if "name" in group else {**group, "name": next(free)} for group in found]
     known = {parameter for group in groups for parameter in group["params"]}
     for group in found:
-        if names.count(group["name"]) > 1:
-            raise ValueError(f"`name` must be unique among param groups, got {group['name']!r} twice")
+        name = group["name"]
+        if names.count(name) > 1:
+            raise ValueError(f"`name` must be unique among param groups, got {name!r} twice")
+        if not group["params"]:
+            raise ValueError(f"a param group must hold at least one parameter, got none in {name!r}")
         for parameter in group["params"]:
             if parameter in known:
-                raise ValueError(f"a parameter must be in one group once, got one of {group['name']!r} again")
+                raise ValueError(f"a parameter must be in one group once, got one of {name!r} again")
             if not isinstance(parameter, Tensor) or not parameter.is_leaf or not parameter.is_floating_point():
-                raise ValueError(f"parameters must be leaf tensors of real numbers, got another in {group['name']!r}")
+                raise ValueError(f"parameters must be leaf tensors of real numbers, got another in {name!r}")
             known.add(parameter)
     return found
 
@@ -85,15 +91,12 @@ def _as_group(item: object) -> dict[str, Any]:
     if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
         return {"params": [item[1]], "name": item[0]}
     if not isinstance(item, dict) or "params" not in item:
+        kind = "a dict without it" if isinstance(item, dict) else type(item).__name__
         raise ValueError(
-            "`params` must hold parameters, (name, parameter) pairs or dicts with a key 'params', "
-            f"got {'a dict without it' if isinstance(item, dict) else type(item).__name__}"
+            f"`params` must hold parameters, (name, parameter) pairs or dicts with a key 'params', got {kind}"
         )
-    params = [item["params"]] if isinstance(item["params"], Tensor) else list(item["params"])
-    tensors = [param[1] if isinstance(param, tuple) else param for param in params]
-    if not tensors:
-        raise ValueError(f"a param group must hold at least one parameter, got none in {item.get('name', 'a group')!r}")
-    return {**item, "params": tensors}
+    params = [item["params"]] if isinstance(item["params"], Tensor) else item["params"]
+    return {**item, "params": [param[1] if isinstance(param, tuple) else param for param in params]}
 
 
 class Layer:
@@ -106,8 +109,7 @@ class Layer:
     """
 
     def __init__(self, name: str, options: dict[str, Any], seed: int) -> None:
-        self.name = name
-        self.options = options
+        self.name, self.options = name, options
         self.parameters: list[Tensor] = []
         self.memory = Memory()
         #: Draws evictions and batches.
@@ -116,15 +118,13 @@ class Layer:
         self.counts = dict.fromkeys(COUNTED, 0)
         #: The option values that were last checked.
         self.checked_options: tuple[Any, ...] = read_options(options)
-        #: True once the user knows that the directions span all parameters.
-        self.was_warned = False
 
     def add_parameters(self, parameters: Sequence[Tensor], options: dict[str, Any]) -> None:
         """Add parameters; those without entries have nothing to remember."""
         sized = [parameter for parameter in parameters if parameter.numel()]
         remaining = iter(sized)
         for part in make_parts([p.shape for p in sized], options, sized[0].device) if sized else ():
-            own = [next(remaining) for _ in part.layout.columns]
+            own = [next(remaining) for _ in part.columns]
             self.memory.add_part(part, [is_channels_last(to_local(parameter)) for parameter in own])
         self.parameters += sized
 
@@ -137,21 +137,19 @@ class Layer:
 
 def check_fits(groups: Sequence[dict[str, Any]]) -> None:
     """Raise a ValueError if full dense memories of these groups don't fit in the free memory of their device."""
-    needed: dict[torch.device, int] = {}
-    for group in groups:
-        sized = [parameter for parameter in group["params"] if parameter.numel() and parameter.requires_grad]
-        for part in (
-            make_parts([p.shape for p in sized], group, torch.device("cpu")) if group["storage"] == "dense" else ()
-        ):
-            device = sized[0].device
-            needed[device] = needed.get(device, 0) + int(group["capacity"]) * part.bytes_per_direction
-    for device, size in needed.items():
-        free = count_free_bytes(device)
-        if free is not None and size > free:
-            raise ValueError(
-                f"`capacity` directions of all layers take {size / 1e9:.1f} GB, but {device} has {free / 1e9:.1f} GB "
-                "free; use storage='factored'"
-            )
+    device = groups[0]["params"][0].device
+    needed = sum(
+        group["capacity"] * parameter.numel() * MEMORY_DTYPES[group["memory_dtype"]].itemsize
+        for group in groups
+        for parameter in group["params"]
+        if group["storage"] == "dense" and parameter.requires_grad
+    )
+    free = count_free_bytes(device)
+    if free is not None and needed > free:
+        raise ValueError(
+            f"`capacity` directions of all layers take {needed / 1e9:.1f} GB, but {device} has {free / 1e9:.1f} GB "
+            "free; use storage='factored'"
+        )
 
 
 def count_free_bytes(device: torch.device) -> int | None:
@@ -187,45 +185,33 @@ def find_replaced(layers: Sequence[Layer], model: nn.Module) -> dict[Layer, list
         if not own:
             raise ValueError(f"`model` must hold the gated layers, by their names, but has no layer {layer.name!r}")
         before, after = ([tuple(p.shape) for p in given] for given in (layer.parameters, own))
-        old_columns, new_columns = ([layout.columns for layout in lay_out(shapes)] for shapes in (before, after))
+        columns = [[columns for _, columns in lay_out(shapes)] for shapes in (before, after)]
         pairs = zip(before, after, strict=False)
         has_grown = all(old[1:] == new[1:] and old[:1] <= new[:1] for old, new in pairs)
-        if len(before) != len(after) or not has_grown or old_columns != new_columns:
+        if len(before) != len(after) or not has_grown or columns[0] != columns[1]:
             raise ValueError(f"layer {layer.name!r} may only grow by rows, got shapes {after} instead of {before}")
         found[layer] = own
     return found
 
 
-def check_model(groups: Sequence[dict[str, Any]], model: nn.Module) -> None:
-    """Raise a RuntimeError if a module of the model has other parameters than the param group of its name."""
-    names = {group["name"] for group in layer_groups(model, trainable_only=False)}
-    there = set(model.parameters())
-    for group in groups:
-        if group["name"] in names and not there.issuperset(group["params"]):
-            raise RuntimeError(
-                f"the parameters of layer {group['name']!r} must stay in the model, but were replaced; call "
-                "rebind(model)"
-            )
+def check_model(gate: "Gate") -> None:
+    """Raise a RuntimeError if the model or the attached optimizer has parameters now that the gate doesn't know.
 
-
-def check_members(layers: Sequence[Layer], members: Sequence[Tensor], free: Container[Tensor]) -> None:
-    """Raise a RuntimeError if a gated parameter left the optimizer, or an ungated one that isn't `free` came into it.
-
-    Args:
-        layers: the layers of a gate.
-        members: the parameters of the optimizer.
-        free: parameters that were ungated from the start.
+    That is a module that was replaced, or one that was added, where all parameters of the optimizer were gated.
     """
-    optimized, gated = set(members), {parameter for layer in layers for parameter in layer.parameters}
-    for layer in layers:
-        if not optimized.issuperset(layer.parameters):
+    if gate.model is None:
+        return
+    there = set(gate.model.parameters())
+    names = {group["name"] for group in layer_groups(gate.model, trainable_only=False)}
+    for layer in gate.layers:
+        is_there = layer.name in names or gate.granularity == "global"
+        if is_there and not there.issuperset(layer.parameters):
             raise RuntimeError(
-                f"the parameters of layer {layer.name!r} must stay in the optimizer, but one has left it; call "
-                "rebind(model) after a module was replaced"
+                f"the parameters of layer {layer.name!r} must stay in the model, but were replaced; call rebind(model)"
             )
-    for parameter in members:
-        if parameter.requires_grad and parameter.numel() and parameter not in gated and parameter not in free:
-            raise RuntimeError(
-                f"a parameter of shape {tuple(parameter.shape)} came into the optimizer, but is in no layer of the "
-                "gate; call rebind(model), or detach() and attach() the gate to leave it free"
-            )
+    new = gate.find_ungated() if gate.covers_all else []
+    if new:
+        raise RuntimeError(
+            f"a parameter of shape {tuple(new[0].shape)} came into the optimizer, but is in no layer of the gate; "
+            "call rebind(model)"
+        )

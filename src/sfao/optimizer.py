@@ -36,8 +36,7 @@ class SFAO(SGD):
         m <- momentum * m + (1 - momentum) * u,    p <- (1 - lr * weight_decay) * p - lr * m.
 
     Momentum starts again with every task. `consolidate`, `end_task`, `remember`, `telemetry`, `risk`, `kept`, `counts`,
-    `last_decisions`, `last_cosines`, `memory_bytes`, `workspace_bytes`, `register_consolidate_hook` and `trust_memory`
-    are those of :class:`sfao.Gate`.
+    `last_decisions`, `last_cosines`, `memory_bytes` and `register_consolidate_hook` are those of :class:`sfao.Gate`.
 
     Args:
         params: a model, with its frozen layers, which may be trained later; or param groups (one layer each, see
@@ -197,7 +196,6 @@ class SFAO(SGD):
 
     remember = of_gate(Gate.remember)
     register_consolidate_hook = of_gate(Gate.register_consolidate_hook)
-    trust_memory = of_gate(Gate.trust_memory)
     telemetry = of_gate(Gate.telemetry)
     risk = of_gate(Gate.risk)
     kept = of_gate(Gate.kept)
@@ -205,7 +203,6 @@ class SFAO(SGD):
     last_decisions = property(attrgetter("gate.last_decisions"), doc=Gate.last_decisions.__doc__)
     last_cosines = property(attrgetter("gate.last_cosines"), doc=Gate.last_cosines.__doc__)
     memory_bytes = property(attrgetter("gate.memory_bytes"), doc=Gate.memory_bytes.__doc__)
-    workspace_bytes = property(attrgetter("gate.workspace_bytes"), doc=Gate.workspace_bytes.__doc__)
 
     def __repr__(self) -> str:
         return describe("SFAO", self.gate, self.param_groups)

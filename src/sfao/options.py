@@ -1,7 +1,8 @@
 """The options of SFAO and Gate: names, defaults, and the rules for their values."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypedDict
 
@@ -51,21 +52,37 @@ class GateOptions(TypedDict, total=False):
     memory_dtype: str
 
 
-OPTIONS: dict[str, Any] = {
-    "accept_above": 0.85,
-    "discard_below": -1e-4,
-    "strict": False,
-    "samples": 10,
-    "cosine": "signed",
-    "projection": "span",
-    "capacity": 200,
-    "admit_below": 1.0,
-    "min_norm": 0.0,
-    "eviction": "balanced",
-    "storage": "dense",
-    "rank": 1,
-    "memory_dtype": "float32",
+def check_cosine(name: str, value: Any) -> None:
+    if not (is_number(value) and -1 <= value <= 1):
+        raise ValueError(f"`{name}` must be in [-1, 1], got {value!r}")
+
+
+def check_bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be True or False, got {value!r}")
+
+
+def one_of(*choices: str) -> Callable[[str, object], None]:
+    return partial(check_choice, choices=choices)
+
+
+#: The default of each option of a gate, and the rule for its values.
+RULES: dict[str, tuple[Any, Callable[[str, Any], None]]] = {
+    "accept_above": (0.85, check_cosine),
+    "discard_below": (-1e-4, check_cosine),
+    "strict": (False, check_bool),
+    "samples": (10, check_count),
+    "cosine": ("signed", one_of("signed", "absolute")),
+    "projection": ("span", one_of(*PROJECTIONS)),
+    "capacity": (200, check_count),
+    "admit_below": (1.0, check_cosine),
+    "min_norm": (0.0, check_at_least_zero),
+    "eviction": ("balanced", one_of(*EVICTIONS)),
+    "storage": ("dense", one_of(*STORAGES)),
+    "rank": (1, check_count),
+    "memory_dtype": ("float32", one_of(*MEMORY_DTYPES)),
 }
+OPTIONS = {name: default for name, (default, _) in RULES.items()}
 #: Settings of SFAO's param groups beside the options of the gate.
 SETTINGS: dict[str, Any] = {
     "lr": 1e-3,
@@ -83,16 +100,6 @@ GATE_WIDE = {"granularity": "layer", "seed": 0, "process_group": None, "sync": T
 OF_DRIFT_BOUND = ("tolerance", "every", "energy", "examples", "clip")
 #: Options of version 0.1.
 REMOVED = ("memory", "keep", "restore", "axes", "rule", "memory_budget")
-
-CHOICES = {
-    "cosine": ("signed", "absolute"),
-    "projection": tuple(PROJECTIONS),
-    "eviction": tuple(EVICTIONS),
-    "storage": tuple(STORAGES),
-    "memory_dtype": tuple(MEMORY_DTYPES),
-}
-#: Options that are fixed once a layer has its memory.
-FIXED = ("storage", "rank", "memory_dtype")
 #: Returns the values of all options of a param group.
 read_options = itemgetter(*OPTIONS)
 
@@ -118,10 +125,9 @@ def complete_group(group: dict[str, Any], given: Mapping[str, Any], owner: str) 
     for name in group:
         if name in GATE_WIDE:
             raise ValueError(f"`{name}` is an option of the whole optimizer, got it in a param group")
-        if name in (*OF_DRIFT_BOUND, *REMOVED):
+        is_misspelled = name not in known and get_close_matches(name, known, n=1, cutoff=0.8)
+        if is_misspelled or name in (*OF_DRIFT_BOUND, *REMOVED):
             check_names([name], owner, known)
-        if name not in known and get_close_matches(name, known, n=1, cutoff=0.8):
-            raise ValueError(f"unknown option `{name}` of a param group{nearest(name, known)}")
     group.update(complete_options({**given, **{name: group[name] for name in OPTIONS if name in group}}))
 
 
@@ -143,53 +149,11 @@ def complete_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise a ValueError that names the first option whose value breaks its rule."""
-    for name in ("accept_above", "discard_below", "admit_below"):
-        if not (is_number(options[name]) and -1 <= options[name] <= 1):
-            raise ValueError(f"`{name}` must be in [-1, 1], got {options[name]!r}")
-    if options["discard_below"] > options["accept_above"]:
-        raise ValueError(
-            f"`discard_below` must not exceed `accept_above` ({options['accept_above']}), "
-            f"got {options['discard_below']}"
-        )
-    if not isinstance(options["strict"], bool):
-        raise ValueError(f"`strict` must be True or False, got {options['strict']!r}")
-    for name in ("samples", "capacity", "rank"):
-        check_count(name, options[name])
-    check_at_least_zero("min_norm", options["min_norm"])
-    for name, choices in CHOICES.items():
-        check_choice(name, options[name], choices)
-
-
-def check_changed_options(name: str, options: Mapping[str, Any], before: tuple[Any, ...], held: int) -> None:
-    """Raise a ValueError if the options of a layer, which anyone may change, break a rule.
-
-    Args:
-        name: the layer.
-        options: its param group.
-        before: the values that were last checked.
-        held: the number of directions that the layer holds.
-    """
-    check_options(options)
-    for option, old in zip(OPTIONS, before, strict=True):
-        if option in FIXED and options[option] != old:
-            raise ValueError(
-                f"`{option}` is fixed when a layer is made ({old!r}), got {options[option]!r} for {name!r}"
-            )
-    if options["capacity"] < held:
-        raise ValueError(
-            f"`capacity` must be at least the {held} directions stored for {name!r}, got {options['capacity']}"
-        )
-
-
-def check_same_options(groups: Sequence[Mapping[str, Any]]) -> None:
-    """Raise a ValueError if the groups of a global gate have different options."""
-    for name in OPTIONS:
-        for group in groups[1:]:
-            if group[name] != groups[0][name]:
-                raise ValueError(
-                    f'`{name}` must be the same in all groups when granularity="global", '
-                    f"got {groups[0][name]!r} and {group[name]!r}"
-                )
+    for name, (_, check) in RULES.items():
+        check(name, options[name])
+    accept_above, discard_below = options["accept_above"], options["discard_below"]
+    if discard_below > accept_above:
+        raise ValueError(f"`discard_below` must not exceed `accept_above` ({accept_above}), got {discard_below}")
 
 
 def check_settings(group: Mapping[str, Any]) -> None:

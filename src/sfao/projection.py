@@ -42,10 +42,6 @@ class Projection(ABC):
         """Return |g|^2 - |u|^2."""
         return dots @ weights
 
-    @property
-    def bytes(self) -> int:
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
-
 
 class Span(Projection):
     """Onto the orthogonal complement of the span: w = K^+ c (equation 6 and the appendix of the paper)."""

@@ -1,6 +1,6 @@
 """The state of a gate in plain containers and tensors, and the fingerprint of the weights that it belongs to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from sfao.layers import Layer
 from sfao.memory.directions import STORAGES
 from sfao.memory.memory import Memory
 from sfao.memory.slots import Slots
-from sfao.options import OPTIONS, check_options, read_options
+from sfao.options import OPTIONS, read_options
 
 if TYPE_CHECKING:
     from sfao.gate import Gate
@@ -57,39 +57,37 @@ def parse_state(gate: "Gate", state: Mapping[str, Any]) -> dict[str, Any]:
 
     Raise a RuntimeError if it belongs to another model or is damaged.
     """
-    if not isinstance(state, Mapping) or "tasks" not in state:
-        if isinstance(state, Mapping) and "task" in state:
+    found = state if isinstance(state, Mapping) else {}
+    if "tasks" not in found or "class" in found:
+        if "task" in found:
             raise RuntimeError(OLD_STATE)
-        raise RuntimeError(f"`state_dict` must come from SFAO or a Gate, got {describe_keys(state)}")
-    if "class" in state:
-        raise RuntimeError(f"`state_dict` must come from SFAO or a Gate, got the state of a {state['class']}")
-    if compute_checksum({name: value for name, value in state.items() if name != CHECKSUM}) != state.get(CHECKSUM):
+        got = f"the state of a {found['class']}" if "class" in found else describe_keys(state)
+        raise RuntimeError(f"`state_dict` must come from SFAO or a Gate, got {got}")
+    if compute_checksum({name: value for name, value in found.items() if name != CHECKSUM}) != found.get(CHECKSUM):
         raise RuntimeError("`state_dict` is damaged: its checksum is wrong")
-    if state["granularity"] != gate.granularity:
-        raise RuntimeError(f"`state_dict` must have granularity {gate.granularity!r}, got {state['granularity']!r}")
-    names = [layer.name for layer in gate.layers]
-    if list(state["layers"]) != names:
-        raise RuntimeError(f"`state_dict` must belong to a model with the layers {names}, got {list(state['layers'])}")
-    for layer in gate.layers:
-        shapes, saved = [list(p.shape) for p in layer.parameters], state["layers"][layer.name]["shapes"]
-        if saved != shapes:
-            raise RuntimeError(f"`state_dict` must have shapes {shapes} in layer {layer.name!r}, got {saved}")
-    for options in state["options"]:
-        check_options(options)
-    layers = [_parse_layer(layer, state["layers"][layer.name]) for layer in gate.layers]
-    fingerprints = {name: saved["fingerprint"] for name, saved in state["layers"].items() if saved["slots"][0]}
-    return {**state, "layers": layers, "fingerprints": fingerprints}
+    shapes = {layer.name: [list(p.shape) for p in layer.parameters] for layer in gate.layers}
+    saved: Mapping[str, Any] = found["layers"]
+    facts: list[tuple[str, Any, Any]] = [
+        ("granularity", gate.granularity, found["granularity"]),
+        ("layers", list(shapes), list(saved)),
+    ]
+    facts += [(f"shapes in layer {name!r}", own, saved.get(name, {}).get("shapes")) for name, own in shapes.items()]
+    for what, own, other in facts:
+        if own != other:
+            raise RuntimeError(f"`state_dict` must belong to this model, with {what} {own}, got {other}")
+    layers = [_parse_layer(layer, saved[layer.name]) for layer in gate.layers]
+    fingerprints = {name: of_layer["fingerprint"] for name, of_layer in saved.items() if of_layer["slots"][0]}
+    return {**found, "layers": layers, "fingerprints": fingerprints}
 
 
 def _parse_layer(layer: Layer, saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a layer that change."""
     memory, remaining = Memory(), iter(saved["channels_last"])
     for own, part in zip(layer.memory.parts, saved["parts"], strict=True):
-        tensors: list[Tensor] = part["tensors"]
-        device = own.tensors[0].device
-        directions = STORAGES[part["kind"]](own.layout, tensors[0].dtype, part["rank"], device)
-        memory.add_part(directions, [next(remaining) for _ in own.layout.columns])
-        directions.tensors = [tensor.to(device, copy=True) for tensor in tensors]
+        tensors, device = part["tensors"], own.tensors[0].device
+        loaded = STORAGES[part["kind"]]((own.rows, own.columns), tensors[0].dtype, part["rank"], device)
+        memory.add_part(loaded, [next(remaining) for _ in own.columns])
+        loaded.tensors = [tensor.to(device, copy=True) for tensor in tensors]
     tasks, arrivals, offered = saved["slots"]
     memory.commit([part.tensors for part in memory.parts], Slots(tuple(tasks), tuple(arrivals), dict(offered)))
     generator = torch.Generator()
@@ -157,20 +155,19 @@ def weight_fingerprint(layer: Layer) -> list[float]:
     return found
 
 
-def check_fingerprints(layers: Sequence[Layer], saved: Mapping[str, Sequence[float]]) -> None:
-    """Raise a RuntimeError if the weights of most layers are far from those that the memory was saved with."""
+def check_fingerprints(gate: "Gate") -> None:
+    """Raise a RuntimeError if the weights of most layers are far from those that a loaded memory was saved with."""
     distances: dict[str, float] = {}
-    for layer in layers:
-        if layer.name in saved:
-            before, now = (
-                torch.tensor(own, dtype=torch.float64) for own in (saved[layer.name], weight_fingerprint(layer))
-            )
+    for layer in gate.layers:
+        if layer.name in gate.fingerprints:
+            before = torch.tensor(gate.fingerprints[layer.name], dtype=torch.float64)
+            now = torch.tensor(weight_fingerprint(layer), dtype=torch.float64)
             size = max(float(before.norm()), torch.finfo(torch.float32).tiny)
             distances[layer.name] = float((now - before).norm()) / size
-    far = {name: distance for name, distance in distances.items() if not distance <= FAR}
+    far = [name for name, distance in distances.items() if not distance <= FAR]
     if 2 * len(far) > len(distances):
-        name, distance = next(iter(far.items()))
         raise RuntimeError(
-            f"the loaded memory belongs to other weights: those of layer {name!r} are {distance:.0%} away from the "
-            "saved ones; load the weights too, or call trust_memory()"
+            f"the loaded memory belongs to other weights: those of layer {far[0]!r} are {distances[far[0]]:.0%} away "
+            "from the saved ones; load the weights too"
         )
+    gate.fingerprints = {}

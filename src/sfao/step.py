@@ -11,9 +11,9 @@ from torch._compile import _disable_dynamo
 from sfao.decision import Decision, Outcome, decide
 from sfao.distributed import full_tensor, shard_like
 from sfao.graph_step import run_graphs
-from sfao.layers import Layer, check_members, check_model
+from sfao.layers import Layer, check_model
 from sfao.memory.memory import check_norm, find_scale, full_precision, measure_norms, write_matrix
-from sfao.options import check_changed_options, check_same_options, read_options
+from sfao.options import check_options, read_options
 from sfao.projection import Projection
 from sfao.state import check_fingerprints
 
@@ -38,7 +38,16 @@ def apply_gate(gate: "Gate", groups: Sequence[dict[str, Any]]) -> None:
         gate: the gate.
         groups: the param groups of the optimizer.
     """
-    check_layers(gate, groups)
+    members = [id(parameter) for group in groups for parameter in group["params"]]
+    if members != gate.checked_members:
+        check_model(gate)
+        gate.checked_members = members
+    for layer in gate.layers:
+        if read_options(layer.options) != layer.checked_options:  # a schedule, say, has changed them
+            check_options(layer.options)
+            layer.checked_options = read_options(layer.options)
+    if gate.fingerprints:
+        check_fingerprints(gate)
     device = gate.param_groups[0]["params"][0].device.type
     with full_precision(device):
         steps = read_gradients(gate)
@@ -63,23 +72,6 @@ def apply_gate(gate: "Gate", groups: Sequence[dict[str, Any]]) -> None:
     gate.last = last
 
 
-def check_layers(gate: "Gate", groups: Sequence[dict[str, Any]]) -> None:
-    """Raise an error if options break a rule, or if the parameters aren't those that the memory belongs to."""
-    for layer in gate.layers:
-        if read_options(layer.options) != layer.checked_options:
-            check_changed_options(layer.name, layer.options, layer.checked_options, len(layer.memory))
-            layer.checked_options = read_options(layer.options)
-    if gate.granularity == "global":
-        check_same_options(gate.param_groups)
-    members = [parameter for group in groups for parameter in group["params"]]
-    if tuple(map(id, members)) != gate.checked_members:
-        check_members(gate.layers, members, gate.free)
-        gate.checked_members = tuple(map(id, members))
-    if gate.fingerprints:
-        check_fingerprints(gate.layers, gate.fingerprints)
-        gate.fingerprints = {}
-
-
 def read_gradients(gate: "Gate") -> list["LayerStep"]:
     """Return the layers that have gradients; raise an error if a layer has none because its module was replaced."""
     found = []
@@ -91,8 +83,8 @@ def read_gradients(gate: "Gate") -> list["LayerStep"]:
         if step.present:
             found.append(step)
     names = [step.layer.name for step in found]
-    if len(found) < len(gate.layers) and gate.model is not None and names != gate.with_gradient:
-        check_model(gate.param_groups, gate.model)
+    if len(found) < len(gate.layers) and names != gate.with_gradient:
+        check_model(gate)
         gate.with_gradient = names
     return found
 
@@ -107,7 +99,7 @@ def set_norms(steps: Sequence["LayerStep"]) -> None:
 
 def compare_and_decide(steps: Sequence["LayerStep"]) -> None:
     """Compare every layer with sampled directions, and decide; one transfer from the device."""
-    found = [step.compare() if step.norm > 0 and step.memory.slots.tasks else () for step in steps]
+    found = [step.compare() if step.norm > 0 and len(step.memory) else () for step in steps]
     dots = iter(fetch([dot for extremes in found for dot in extremes]))
     for step, extremes in zip(steps, found, strict=True):
         step.decide(*[next(dots) for _ in extremes])
@@ -142,7 +134,7 @@ def measure_risk(gate: "Gate", *, sampled: bool) -> float:
             raise RuntimeError("risk() reads the update that step() left in `.grad`; call it before zero_grad()")
         set_norms(steps)
         for step in steps:
-            if step.norm > 0 and step.memory.slots.tasks:
+            if step.norm > 0 and len(step.memory):
                 matrices = step.memory.as_matrices(step.gradients, step.scale)
                 index = gate.last.samples.get(step.layer.name) if sampled else None
                 extremes = step.memory.extreme_dots(step.memory.dots(matrices, index), index, step.active)
@@ -194,7 +186,7 @@ class LayerStep:
         if self.norm == 0:
             return
         self.decision, self.kept, options = Decision.ACCEPT, 1.0, self.layer.options
-        if self.memory.slots.tasks:
+        if len(self.memory):
             # Rounding can push a cosine past the ends, where no threshold may see it. Without a direction, all agree.
             norm = self.norm * self.scale
             smallest, largest = [min(max(dot / norm, -1.0), 1.0) for dot in dots] or (1.0, 1.0)

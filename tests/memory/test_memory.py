@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfao.memory.directions import STORAGES, Layout, find_factors, lay_out
+from sfao.memory.directions import STORAGES, find_factors, lay_out
 from sfao.memory.memory import Memory, as_matrix, is_channels_last, write_matrix
 from sfao.memory.slots import Slots
 
@@ -17,7 +17,7 @@ def randn(*shape, seed=0):
 def make_memory(kind, layout, gradients, dtype=torch.float32, rank=2):
     """Return a memory of one matrix with one direction per gradient, a list of (rows x columns) per parameter."""
     memory = Memory()
-    memory.add_part(STORAGES[kind](layout, dtype, rank, torch.device("cpu")), [False] * len(layout.columns))
+    memory.add_part(STORAGES[kind](layout, dtype, rank, torch.device("cpu")), [False] * len(layout[1]))
     encoded = [memory.encode(gradient, 1.0)[0] for gradient in gradients]
     tensors = [torch.stack(values) for values in zip(*encoded, strict=True)]
     count = len(gradients)
@@ -27,8 +27,9 @@ def make_memory(kind, layout, gradients, dtype=torch.float32, rank=2):
 
 def make_gradients(layout, count, seed=0, rank=2):
     """Return gradients of a rank that factors hold exactly."""
-    left, right = randn(count, layout.rows, rank, seed=seed), randn(count, rank, sum(layout.columns), seed=seed + 1)
-    return [list(torch.split(matrix, list(layout.columns), dim=1)) for matrix in left @ right]
+    rows, columns = layout
+    left, right = randn(count, rows, rank, seed=seed), randn(count, rank, sum(columns), seed=seed + 1)
+    return [list(torch.split(matrix, list(columns), dim=1)) for matrix in left @ right]
 
 
 def as_rows(gradients, active=(True, True)):
@@ -47,7 +48,7 @@ def as_rows(gradients, active=(True, True)):
     st.booleans(),
 )
 def test_products_and_projection_are_those_of_plain_vectors(kind, count, rows, columns, seed, has_bias):
-    layout, active = Layout(rows, (columns, 1)), (True, has_bias)
+    layout, active = (rows, (columns, 1)), (True, has_bias)
     gradients = make_gradients(layout, count, seed)
     memory = make_memory(kind, layout, gradients)
     plain = as_rows(gradients, active)
@@ -69,18 +70,18 @@ def test_products_and_projection_are_those_of_plain_vectors(kind, count, rows, c
 
 @pytest.mark.parametrize("kind", STORAGES)
 def test_grown_rows_are_zero(kind):
-    layout = Layout(4, (6, 1))
+    layout = (4, (6, 1))
     memory = make_memory(kind, layout, make_gradients(layout, 3))
     gradient = [randn(4, 6, seed=3), randn(4, 1, seed=4)]
     dots = memory.dots(gradient)
-    memory.grow([Layout(6, (6, 1))])
+    memory.grow([(6, (6, 1))])
     larger = [torch.cat([part, randn(2, part.shape[1], seed=7)]) for part in gradient]
     assert torch.allclose(memory.dots(larger), dots, atol=1e-6)
     assert memory.size == 42
 
 
 def test_a_memory_that_spans_a_layer_says_so():
-    layout = Layout(2, (2,))
+    layout = (2, (2,))
     assert make_memory("dense", layout, [[matrix] for matrix in randn(4, 2, 2)]).spans_everything()
     assert not make_memory("dense", layout, [[matrix] for matrix in randn(3, 2, 2)]).spans_everything()
     assert not make_memory("dense", layout, [[matrix] for matrix in torch.ones(5, 2, 2)]).spans_everything()
@@ -97,7 +98,7 @@ def test_a_memory_that_spans_a_layer_says_so():
     ],
 )
 def test_layouts(shapes, expected):
-    assert [(layout.rows, layout.columns) for layout in lay_out(shapes)] == expected
+    assert lay_out(shapes) == expected
 
 
 @given(st.integers(1, 80), st.integers(1, 80), st.integers(1, 4), st.integers(0, 1000))

@@ -25,7 +25,7 @@ def test_the_table_names_what_the_slots_hold(eviction, offers, capacity):
     assert len(slots.tasks) == min(len(offers), capacity)
     assert slots.tasks == tuple(offers[held[slot]] for slot in range(len(slots.tasks)))
     assert slots.arrivals == tuple(held[slot] + 1 for slot in range(len(slots.tasks)))
-    assert slots.total_offered == len(offers)
+    assert sum(slots.offered.values()) == len(offers)
 
 
 def test_fifo_keeps_the_newest():

@@ -98,7 +98,7 @@ def move(attached: Any, optimizer: Optimizer, model: nn.Module) -> Any:
 
     A gate that covered all parameters of the earlier one covers all parameters of this one.
     """
-    covered_all = isinstance(attached, Gate) and attached._attachment is not None and not attached.free
+    covered_all = isinstance(attached, Gate) and attached.covers_all
     attached.detach()
     attached.rebind(model)
     if covered_all:

@@ -1,10 +1,8 @@
 """Storages of directions: as dense rows, or as low-rank factors of a layer's gradient matrix."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +10,8 @@ from torch.nn.functional import pad
 
 #: The gradients of a matrix, one per parameter; None for a parameter without one.
 Matrices = Sequence[Tensor | None]
+#: Parameters side by side in one matrix: its rows, and the columns that each parameter takes.
+Layout = tuple[int, tuple[int, ...]]
 
 #: Columns handled at a time where rows must be widened: the copy then stays in the cache of a CPU, or fits on a GPU.
 CHUNKS = {"cpu": 2**14, "cuda": 2**18}
@@ -21,49 +21,32 @@ POWER_ITERATIONS = 2
 SMALL_SIDE = 64
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Parameters side by side in one matrix: `rows` high, parameter p taking `columns[p]` columns.
-
-    A Linear layer is [dW | db], out x (in + 1); a convolution is out x (in * k * k + 1). Parameters without a weight
-    matrix (BatchNorm, a scalar) share one row.
-    """
-
-    rows: int
-    columns: tuple[int, ...]
-
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """(rows, columns) of each parameter."""
-        return [(self.rows, columns) for columns in self.columns]
-
-
 def lay_out(shapes: Iterable[Sequence[int]]) -> list[Layout]:
     """Return the matrices of consecutive parameters: a weight together with the vectors along its rows.
 
-    A weight joins the matrix before it only directly after a weight of the same height (an LSTM's two). Vectors without
-    a weight share one row.
+    A Linear layer is [dW | db], out x (in + 1); a convolution is out x (in * k * k + 1). A weight joins the matrix
+    before it only directly after a weight of the same height (an LSTM's two). Vectors without a weight share one row.
     """
     found: list[Layout] = []
     after_weight = False
     for shape in shapes:
         is_weight = len(shape) >= 2
-        last = found[-1] if found else Layout(0, ())
+        height, columns = found[-1] if found else (0, ())
         if is_weight:
-            joins = after_weight and last.rows == shape[0]
+            joins = after_weight and height == shape[0]
         else:
-            joins = last.rows == 1 or (last.rows > 1 and last.rows == prod(shape))
-        rows = last.rows if joins else shape[0] if is_weight else 1
-        own = Layout(rows, (*(last.columns if joins else ()), prod(shape) // max(rows, 1)))
-        found[len(found) - joins :] = [own]
+            joins = height == 1 or (height > 1 and height == prod(shape))
+        rows = height if joins else shape[0] if is_weight else 1
+        found[len(found) - joins :] = [(rows, (*(columns if joins else ()), prod(shape) // max(rows, 1)))]
         after_weight = is_weight
     return found
 
 
-class Directions(ABC):
-    """Stored directions of the parameters of one matrix. Slot i is entry i of the first dimension of every tensor.
+class DenseDirections:
+    """Stored directions of the parameters of one matrix: a row per direction and parameter.
 
-    Methods leave out parameters whose gradient is None, or that aren't active.
+    Slot i is entry i of the first dimension of every tensor. Methods leave out parameters whose gradient is None, or
+    that aren't active.
 
     Args:
         layout: the matrix.
@@ -72,66 +55,31 @@ class Directions(ABC):
         device: of the parameters.
     """
 
-    kind: ClassVar[str]
+    kind = "dense"
 
     def __init__(self, layout: Layout, dtype: torch.dtype, rank: int, device: torch.device) -> None:
-        self.layout, self.dtype, self.rank = layout, dtype, rank
+        (self.rows, self.columns), self.dtype, self.rank = layout, dtype, rank
         #: Tensors with room for directions, and views of the slots in use.
         self.tensors = [torch.zeros(0, *shape, dtype=dtype, device=device) for shape in self.slot_shapes()]
         self.held = self.tensors
 
-    @abstractmethod
     def slot_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes that one direction takes in each tensor."""
+        return [(self.rows * columns,) for columns in self.columns]
 
-    @abstractmethod
     def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
         """Return the inner products of the gradients with all directions, or with those of `index`."""
-
-    @abstractmethod
-    def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
-        """Subtract the weighted sum of the directions from the gradients, in place."""
-
-    @abstractmethod
-    def gram(self, active: Sequence[bool]) -> Tensor:
-        """Return the inner products in float64 of all directions, over the active parameters."""
-
-    @abstractmethod
-    def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
-        """Return what a slot holds for gradients times a scale."""
-
-    def grow(self, layout: Layout) -> list[Tensor]:
-        """Follow parameters with more rows; return the tensors, in which all directions are zero there."""
-        self.layout = layout
-        pairs = zip(self.tensors, self.slot_shapes(), strict=True)
-        return [pad(tensor, (0, shape[-1] - tensor.shape[-1])) for tensor, shape in pairs]
-
-    @property
-    def bytes_per_direction(self) -> int:
-        return sum(prod(shape) * self.dtype.itemsize for shape in self.slot_shapes())
-
-
-# -- Rows ------------------------------------------------------------------------------------------------
-
-
-class DenseDirections(Directions):
-    """One row per direction and parameter."""
-
-    kind: ClassVar[str] = "dense"
-
-    def slot_shapes(self) -> list[tuple[int, ...]]:
-        return [(rows * columns,) for rows, columns in self.layout.shapes]
-
-    def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
         pairs = zip(self.held, gradients, strict=True)
         return add_up([_multiply(rows, own.view(-1), index) for rows, own in pairs if own is not None])
 
     def subtract_(self, gradients: Matrices, weights: Tensor) -> None:
+        """Subtract the weighted sum of the directions from the gradients, in place."""
         for rows, gradient in zip(self.held, gradients, strict=True):
             if gradient is not None:
                 _subtract_combination_(gradient.view(-1), rows, weights.to(gradient.dtype))
 
     def gram(self, active: Sequence[bool]) -> Tensor:
+        """Return the inner products in float64 of all directions, over the active parameters."""
         count = len(self.held[0])
         total = torch.zeros(count, count, dtype=torch.float64, device=self.held[0].device)
         for rows, is_active in zip(self.held, active, strict=True):
@@ -141,11 +89,18 @@ class DenseDirections(Directions):
         return total
 
     def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
+        """Return what a slot holds for gradients times a scale."""
         pairs = zip(gradients, self.tensors, strict=True)
         return [
             rows.new_zeros(rows.shape[1:]) if gradient is None else (gradient * scale).view(-1).to(self.dtype)
             for gradient, rows in pairs
         ]
+
+    def grow(self, layout: Layout) -> list[Tensor]:
+        """Follow parameters with more rows; return the tensors, in which all directions are zero there."""
+        self.rows, self.columns = layout
+        pairs = zip(self.tensors, self.slot_shapes(), strict=True)
+        return [pad(tensor, (0, shape[-1] - tensor.shape[-1])) for tensor, shape in pairs]
 
 
 def add_up(tensors: Sequence[Tensor]) -> Tensor:
@@ -198,16 +153,16 @@ def _count_cores(tensor: Tensor) -> int:
 # -- Factors ---------------------------------------------------------------------------------------------
 
 
-class FactoredDirections(Directions):
+class FactoredDirections(DenseDirections):
     """Sums over r of left[r] x right[r]: left factors in the first tensor, then right factors of each parameter.
 
-    The parameters of a layout share their rows, hence the left factors; [dW | db] is never concatenated.
+    The parameters of a matrix share their rows, hence the left factors; [dW | db] is never concatenated.
     """
 
-    kind: ClassVar[str] = "factored"
+    kind = "factored"
 
     def slot_shapes(self) -> list[tuple[int, ...]]:
-        return [(self.rank, size) for size in (self.layout.rows, *self.layout.columns)]
+        return [(self.rank, size) for size in (self.rows, *self.columns)]
 
     def dots(self, gradients: Matrices, index: Tensor | None = None) -> Tensor:
         factors = self.held if index is None else [t.index_select(0, index.to(t.device)) for t in self.held]
@@ -232,8 +187,8 @@ class FactoredDirections(Directions):
 
     def encode(self, gradients: Matrices, scale: float) -> list[Tensor]:
         known = next(gradient for gradient in gradients if gradient is not None)
-        pairs = zip(gradients, self.layout.shapes, strict=True)
-        filled = [known.new_zeros(shape) if gradient is None else gradient for gradient, shape in pairs]
+        pairs = zip(gradients, self.columns, strict=True)
+        filled = [known.new_zeros(self.rows, columns) if own is None else own for own, columns in pairs]
         left, right = find_factors(torch.cat(filled, 1), self.rank)
         # Equal norms on both sides, factor by factor: neither then leaves the range of a narrow dtype.
         lengths = [torch.linalg.vector_norm(side, dim=-1, keepdim=True, dtype=torch.float64) for side in (left, right)]
@@ -242,7 +197,7 @@ class FactoredDirections(Directions):
             (side * torch.where(length > 0, root / length, 0.0).to(side.dtype)).to(self.dtype)
             for side, length in zip((left, right), lengths, strict=True)
         )
-        return [left, *right.split(list(self.layout.columns), dim=1)]
+        return [left, *right.split(list(self.columns), dim=1)]
 
 
 def find_factors(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -278,20 +233,21 @@ def _find_range(matrix: Tensor, size: int) -> Tensor:
     return basis
 
 
-STORAGES: dict[str, type[Directions]] = {kind.kind: kind for kind in (DenseDirections, FactoredDirections)}
+STORAGES = {kind.kind: kind for kind in (DenseDirections, FactoredDirections)}
 MEMORY_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def make_parts(shapes: Sequence[Sequence[int]], options: Mapping[str, Any], device: torch.device) -> list[Directions]:
+def make_parts(
+    shapes: Sequence[Sequence[int]], options: Mapping[str, Any], device: torch.device
+) -> list[DenseDirections]:
     """Return the directions of each matrix of parameters with these shapes, none stored so far.
 
     A matrix that factors wouldn't make smaller is stored dense.
     """
     dtype, rank = MEMORY_DTYPES[options["memory_dtype"]], options["rank"]
     parts = []
-    for layout in lay_out(shapes):
-        width = sum(layout.columns)
-        is_smaller = rank * (layout.rows + width) < layout.rows * width
+    for rows, columns in lay_out(shapes):
+        is_smaller = rank * (rows + sum(columns)) < rows * sum(columns)
         kind = STORAGES[options["storage"]] if is_smaller else DenseDirections
-        parts.append(kind(layout, dtype, rank, device))
+        parts.append(kind((rows, columns), dtype, rank, device))
     return parts

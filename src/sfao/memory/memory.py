@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfao.decision import NonFiniteGradient
-from sfao.memory.directions import Directions, Layout, Matrices, add_up
+from sfao.memory.directions import DenseDirections, Layout, Matrices, add_up
 from sfao.memory.slots import Slots
 from sfao.projection import PROJECTIONS, Projection
 
@@ -48,7 +48,7 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.parts: list[Directions] = []
+        self.parts: list[DenseDirections] = []
         self.slots = Slots()
         #: By parameter, True if its directions are stored with the channels last.
         self.channels_last: tuple[bool, ...] = ()
@@ -64,13 +64,6 @@ class Memory:
     def bytes(self) -> int:
         """Bytes of the tensors that hold directions."""
         return sum(tensor.nbytes for part in self.parts for tensor in part.tensors)
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Bytes of the products among directions, and of what projections keep of them."""
-        grams = self._grams.values()
-        projections = sum(projection.bytes for gram in grams for projection in gram.projections.values())
-        return sum(gram.matrix.nbytes + gram.inverse_norms.nbytes for gram in grams) + projections
 
     # -- Products --------------------------------------------------------------------------------------
 
@@ -117,11 +110,11 @@ class Memory:
         for part, own in self.by_part(gradients):
             part.subtract_(own, weights)
 
-    def by_part(self, values: Sequence[T]) -> Iterator[tuple[Directions, Sequence[T]]]:
+    def by_part(self, values: Sequence[T]) -> Iterator[tuple[DenseDirections, Sequence[T]]]:
         """Yield each part with the values, one per parameter, of its parameters, unless all are None or False."""
         start = 0
         for part in self.parts:
-            end = start + len(part.layout.columns)
+            end = start + len(part.columns)
             own = values[start:end]
             if any([value is not None and value is not False for value in own]):  # noqa: C419, quicker than a generator
                 yield part, own
@@ -137,7 +130,7 @@ class Memory:
 
     # -- Changing --------------------------------------------------------------------------------------
 
-    def add_part(self, part: Directions, channels_last: Sequence[bool]) -> None:
+    def add_part(self, part: DenseDirections, channels_last: Sequence[bool]) -> None:
         """Add parameters; the directions stored so far are zero in them."""
         self.parts.append(part)
         self.channels_last += tuple(channels_last)
@@ -179,7 +172,7 @@ class Memory:
         """Replace the tensors of all parts, and the slot table last."""
         for part, own in zip(self.parts, tensors, strict=True):
             part.tensors, part.held = list(own), [tensor[: len(slots.tasks)] for tensor in own]
-        self.shapes = [shape for part in self.parts for shape in part.layout.shapes]
+        self.shapes = [(part.rows, columns) for part in self.parts for columns in part.columns]
         self.size = sum(rows * columns for rows, columns in self.shapes)
         self._grams, self.slots = {}, slots
 
