@@ -82,9 +82,8 @@ def test_rebinding_brings_in_what_the_optimizer_was_given():
     gate = Gate(model).attach(optimizer)
     model.append(nn.Linear(3, 3))
     optimizer.add_param_group({"params": model[3].parameters()})
-    for act in (lambda: gate.consolidate(task(0), loss), lambda: train(model, optimizer, task(0))):
-        with pytest.raises(RuntimeError, match=r"a parameter of shape \(3, 3\) came into the optimizer.*rebind\(model"):
-            act()
+    with pytest.raises(RuntimeError, match=r"a parameter of shape \(3, 3\) came into the optimizer.*rebind\(model"):
+        train(model, optimizer, task(0))
     assert gate.rebind(model) == ["3"]
     gate.consolidate(task(0), loss)
     assert [layer.name for layer in gate.layers] == ["0", "2", "3"]

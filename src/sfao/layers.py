@@ -201,8 +201,8 @@ def check_model(gate: "Gate") -> None:
     """
     if gate.model is None:
         return
-    there = set(gate.model.parameters())
     names = {group["name"] for group in layer_groups(gate.model, trainable_only=False)}
+    there = set(gate.model.parameters())  # layer_groups has brought those of shards back
     for layer in gate.layers:
         is_there = layer.name in names or gate.granularity == "global"
         if is_there and not there.issuperset(layer.parameters):

@@ -132,27 +132,17 @@ class SFAO(SGD):
             alike.setdefault(settings, []).extend([p for p in group["params"] if p.grad is not None])
         for settings, parameters in alike.items():
             if parameters:
-                self._descend(parameters, **dict(zip(SETTINGS, settings, strict=True)))
+                self._descend(parameters, *settings)
         return loss
 
-    def _descend(
-        self,
-        parameters: list[Tensor],
-        lr: float | Tensor,
-        momentum: float,
-        dampening: float,
-        weight_decay: float,
-        nesterov: bool,
-        maximize: bool,
-        momentum_form: str,
-        decoupled_weight_decay: bool,
-    ) -> None:
-        """Take a step of torch's SGD with parameters that share these settings.
+    def _descend(self, parameters: list[Tensor], *settings: Any) -> None:
+        """Take a step of torch's SGD with parameters that share the values of `SETTINGS`.
 
         The average is SGD's momentum with dampening = momentum and a zero buffer.
         """
+        lr, momentum, dampening, weight_decay, nesterov, maximize, momentum_form, is_decoupled = settings
         buffers = [self.state[parameter].get("momentum_buffer") if momentum else None for parameter in parameters]
-        if weight_decay and decoupled_weight_decay:
+        if weight_decay and is_decoupled:
             torch._foreach_mul_(parameters, 1 - float(lr) * weight_decay)
             weight_decay = 0.0
         if momentum and momentum_form == "ema":
@@ -167,7 +157,7 @@ class SFAO(SGD):
             foreach=None if nesterov or self.gate.is_sharded else True,
             weight_decay=weight_decay,
             momentum=momentum,
-            lr=lr,  # type: ignore[arg-type]
+            lr=lr,
             dampening=dampening,
             nesterov=nesterov,
             maximize=maximize,
