@@ -16,6 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
+from matplotlib.lines import Line2D
+
 from sfao.lab.cli.demo import list_methods
 from sfao.lab.paper.archive import Archive, read_lines
 from sfao.lab.paper.figures import draw_averages, draw_figure, draw_thresholds
@@ -23,10 +26,9 @@ from sfao.lab.paper.render import as_markdown
 from sfao.lab.paper.results import FilledTable, fill_table
 from sfao.lab.paper.series import PRESETS, find_series, table_series
 from sfao.lab.paper.tables import paper_table, table_numbers
-from sfao.lab.report.comparison import compare_records
-from sfao.lab.report.figures import learned_and_kept
+from sfao.lab.report.comparison import Group, compare_records
 from sfao.lab.report.runs import LoadedRun, check_step
-from sfao.lab.report.style import as_picture
+from sfao.lab.report.style import INK, MUTED, SMALL, STYLE, Drawing, as_picture, color_of, panels, shorten
 from sfao.lab.run.errors import ConfigError, FolderError
 from sfao.lab.run.record import Record, read_record
 from sfao.lab.safe_io import MAX_LINE, iter_lines, parse_json
@@ -117,8 +119,37 @@ def read_demo(records: Path) -> list[Record]:
 def draw_demo(records: Path) -> dict[str, str]:
     """Return the figure of the README."""
     (group,) = compare_records(read_demo(records)).groups
-    drawing = learned_and_kept(group)
-    return {} if drawing is None else {"pictures/demo.svg": as_picture(drawing)}
+    return {"pictures/demo.svg": as_picture(draw_learned_and_kept(group))}
+
+
+@rc_context(STYLE)
+def draw_learned_and_kept(group: Group) -> Drawing:
+    """Draw what each method learns and what it still knows at the end; those that store data below a rule."""
+    rows = sorted((row for row in group.rows if row.accuracy), key=lambda row: (row.is_bound, -row.accuracy.mean))
+    names = [shorten(row.method, 40) + " (stores data)" * row.stores_data for row in rows]
+    figure, (ax,) = panels(1, columns=1, height=0.9 + 0.2 * len(rows))
+    for height, row in enumerate(rows):
+        color, learned, kept, std = color_of(row.method), row.learned.mean, row.accuracy.mean, (row.accuracy.std or 0.0)
+        ax.plot([learned, kept], [height] * 2, color=color, linewidth=1.6, alpha=0.55)
+        ax.plot([kept - std, kept + std], [height] * 2, color=color, linewidth=3.0, solid_capstyle="butt")
+        ax.plot(learned, height, "o", markersize=6, markerfacecolor="none", markeredgecolor=color)
+        ax.plot(kept, height, "o", markersize=6, color=color)
+        place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        ax.annotate(f"{kept:.3f}", (1.0, height), (4, 0), va="center", size=SMALL, **place)
+    ranked = sum(not row.is_bound for row in rows)
+    if 0 < ranked < len(rows):
+        ax.axhline(ranked - 0.5, color=MUTED, linewidth=0.6, linestyle=(0, (2, 2)))
+    ax.set(ylim=(len(rows) - 0.4, -0.6), xlabel="accuracy, mean over all tasks")
+    ax.set_yticks(range(len(rows)), names)
+    ax.grid(axis="x")
+    ring = Line2D([], [], color=INK, marker="o", markersize=6, markerfacecolor="none", linestyle="none",
+                  label="on each task just after it was learned")  # fmt: skip
+    dot = Line2D([], [], color=INK, marker="o", markersize=6, linewidth=3.0, label="after the last task, with spread")
+    figure.legend(handles=[ring, dot], loc="outside upper left", ncols=2)
+    pairs = zip(names, rows, strict=True)
+    told = "; ".join(f"{name} {row.learned.mean:.3f}, then {row.accuracy.mean:.3f}" for name, row in pairs)
+    alt = f"Accuracy when learned and after the last task: {told}."
+    return Drawing("learned-and-kept", "What is learned, and what is left at the end", f"{group.title}.", alt, figure)
 
 
 # -- Reliability -------------------------------------------------------------------------------------------------------

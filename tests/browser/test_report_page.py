@@ -1,14 +1,11 @@
 """The report as a reader has it: opened from a file, in a browser."""
 
-import re
 from itertools import pairwise
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect
 
 from tests.browser.conftest import PHONE, WIDE
-from tests.lab.report.real_runs import FOREIGN, HOSTILE
+from tests.lab.report.real_runs import HOSTILE
 
 
 def watched(context):
@@ -66,16 +63,6 @@ def test_a_script_or_style_that_is_not_the_page_s_own_does_not_run(context, addr
     assert len(complaints) == 2
 
 
-def test_without_javascript_there_are_the_headline_and_the_tables(browser, address):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(address)
-    assert page.locator("button:visible, #filter:visible").count() == 0
-    assert page.locator("h1, table").all_inner_texts()
-    assert page.locator("table").count() == 2
-    context.close()
-
-
 def test_the_switch_turns_the_page_dark_and_is_remembered(page):
     switch = page.get_by_role("switch", name="Dark")
     light = background(page)
@@ -104,14 +91,6 @@ def test_without_storage_the_switch_works_and_nothing_is_thrown(context, address
     assert complaints == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_of_charts_is_seen_on_the_page(page, scheme):
-    page.emulate_media(color_scheme=scheme)
-    fill = page.locator("figure svg text").first.evaluate("text => getComputedStyle(text).fill")
-    ink, paper = (sum(map(int, re.findall(r"\d+", color)[:3])) for color in (fill, background(page)))
-    assert abs(ink - paper) > 400
-
-
 def test_markup_in_what_runs_say_is_shown_and_not_obeyed(context, hostile_address):
     page, complaints, requests = watched(context)
     page.goto(hostile_address, wait_until="networkidle")
@@ -127,16 +106,6 @@ def test_markup_in_what_runs_say_is_shown_and_not_obeyed(context, hostile_addres
     text = page.locator("body").inner_text()
     assert "{{ 7 * 7 }}" in text
     assert f'"{HOSTILE}&' in text
-
-
-def test_names_of_any_script_keep_their_place_and_their_own_direction(context, hostile_address):
-    page = context.new_page()
-    page.goto(hostile_address)
-    for name in FOREIGN:
-        heading = page.locator("table.sortable:not(.dense) tbody th", has_text=name)
-        assert heading.evaluate("cell => getComputedStyle(cell).unicodeBidi") == "isolate"
-        box, table = heading.bounding_box(), heading.locator("xpath=ancestor::table").bounding_box()
-        assert box["width"] < 300 < table["width"]
 
 
 def test_a_phone_does_not_scroll_sideways(context, address, hostile_address):
@@ -171,24 +140,3 @@ def test_the_skip_link_is_first_and_headings_come_in_order(page):
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-
-
-def test_the_keyboard_stops_only_at_what_scrolls(page):
-    stops = "all => all.every(one => one.tabIndex === (one.scrollWidth > one.clientWidth ? 0 : -1))"
-    for size, expected in ((PHONE, 0), ({"width": 1600, "height": 900}, -1)):
-        page.set_viewport_size(size)
-        expect(page.locator(".scroll").first).to_have_js_property("tabIndex", expected)
-        assert page.locator(".scroll:visible").evaluate_all(stops)
-
-
-def test_in_print_there_are_no_controls_and_figures_stay_whole(page):
-    page.get_by_role("switch", name="Dark").click()
-    page.emulate_media(media="print")
-    assert page.locator("nav:visible, form:visible, .download:visible, details:visible, #theme:visible").count() == 0
-    assert background(page) == "rgb(255, 255, 255)"
-    # Chromium repeats the head of a table on every sheet only where it holds no button box.
-    displays = page.locator("thead button").evaluate_all("all => all.map(one => getComputedStyle(one).display)")
-    assert set(displays) == {"contents"}
-    inside = page.locator("figure").evaluate_all("all => all.map(one => getComputedStyle(one).breakInside)")
-    assert set(inside) == {"avoid"}
-    assert len(page.pdf()) > 10_000

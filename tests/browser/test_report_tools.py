@@ -15,7 +15,6 @@ from sfao.lab.report.comparison import compare_records
 from sfao.lab.report.comparison_table import format_interval, format_mean, format_p_value, make_table
 from sfao.lab.report.runs import load_runs
 from sfao.lab.report.write import PAGE
-from tests.browser.conftest import PHONE
 from tests.lab.report.real_runs import report, share, varied
 from tests.records import change_record
 
@@ -135,20 +134,6 @@ def test_figures_are_of_the_chosen_runs(every, made):
     assert all(title.startswith("sfao · ") for title in gates)
 
 
-def test_what_is_drawn_stays_inside_its_chart(every):
-    for seeds in ((), (1,), (0, 2)):
-        choose(every, *seeds)
-        outside = every.locator("figure svg [data-value]").evaluate_all(
-            """all => all.filter(one => {
-              const [own, chart] = [one, one.closest("svg")].map(each => each.getBoundingClientRect());
-              return own.left < chart.left - 1 || own.right > chart.right + 1 ||
-                own.top < chart.top - 1 || own.bottom > chart.bottom + 1 || Number.isNaN(own.width);
-            }).map(one => one.outerHTML)"""
-        )
-        assert outside == []
-        every.get_by_role("button", name="Show everything").click()
-
-
 # -- Sorting ---------------------------------------------------------------------------------------------------------
 
 
@@ -174,19 +159,6 @@ def test_each_column_sorts_both_ways_with_empty_cells_last(page):
             assert set(names(page)) == shown
             assert table.locator("th[aria-sort]").count() == 1
         assert sorted(directions) == ["ascending", "descending"], name
-
-
-def test_the_keyboard_sorts_and_a_sorted_table_stays_sorted_by_its_new_numbers(every):
-    button = results(every).get_by_role("button", name="accuracy")
-    button.focus()
-    every.keyboard.press("Enter")
-    assert button.evaluate("button => button === document.activeElement")
-    for seed in SEEDS:
-        every.get_by_role("button", name="Show everything").click()
-        choose(every, seed)
-        values = [float(row[2]) for row in cells(every) if row[2]]
-        assert values == sorted(values, reverse=True)
-        assert len(values) >= 3
 
 
 # -- Filter ----------------------------------------------------------------------------------------------------------
@@ -219,16 +191,6 @@ def test_a_damaged_address_filters_nothing_and_complains_of_nothing(context, add
     page.goto(f"{address}#row=nobody&%E0%A4%A=1&=&seed")
     assert errors == []
     assert len(names(page)) > 3
-
-
-def test_on_a_phone_the_filter_is_closed_until_it_is_wanted(context, address):
-    page = context.new_page()
-    page.set_viewport_size(PHONE)
-    page.goto(address)
-    assert not page.locator("#filter").evaluate("box => box.open")
-    page.locator("#filter summary").click()
-    choose(page, "sfao")
-    assert names(page) == ["sfao"]
 
 
 # -- Values and downloads --------------------------------------------------------------------------------------------

@@ -99,13 +99,6 @@ def test_what_must_not_be_compared_is_never_averaged(other):
     assert compared.notice.startswith("Results of different benchmarks, scenarios or data are shown apart")
 
 
-def test_groups_that_differ_in_the_values_of_their_data_alone_name_them():
-    compared = compare_records(
-        record("sgd", seed, data={**FULL, "digest": letter * 16}) for seed, letter in enumerate("ab")
-    )
-    assert [group.title.rpartition(", ")[2] for group in compared.groups] == ["data " + letter * 16 for letter in "ab"]
-
-
 @pytest.mark.parametrize(
     ("data", "fraction", "caveat"),
     [
@@ -212,16 +205,6 @@ def test_what_a_record_says_of_stored_data_counts_for_methods_that_are_not_known
     assert [(row.method, row.stores_data) for row in rows] == [
         ("own:Other", False), ("sgd", False), ("own:Replay", True),
     ]  # fmt: skip
-
-
-def test_the_title_tells_how_many_images_were_learnt_from():
-    def title(*records):
-        return only_group(records).title.rpartition(", ")[2]
-
-    assert title(record("sgd", 0)) == "4,000 training images of mnist-5k"  # an older record
-    assert title(record("sgd", 0, trained_on=4000)) == "4,000 training images of mnist-5k"
-    failed = record("ewc", 0, status="failed")
-    assert title(failed, record("sgd", 0, trained_on=3200)) == "3,200 of 4,000 training images of mnist-5k"
 
 
 def test_a_warning_is_listed_once_with_the_runs_it_concerns():

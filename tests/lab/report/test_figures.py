@@ -8,20 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.colors import to_rgb
 
 from sfao.lab.methods import METHODS
 from sfao.lab.metrics import average_forgetting
-from sfao.lab.report.comparison import compare_records
 from sfao.lab.report.figures import (
     accuracy_matrices,
     cosine_histogram,
-    cost_accuracy,
     decisions_over_time,
     draw_figures,
     forgetting_curves,
     forgetting_so_far,
-    learned_and_kept,
     pareto_front,
     rows_to_show,
     typical_step,
@@ -32,19 +28,14 @@ from sfao.lab.report.runs import DECISIONS, group_runs, load_runs
 from sfao.lab.report.style import (
     FORMATS,
     METHOD_COLORS,
-    ON_DARK,
-    ON_LIGHT,
-    RAMP,
     Drawing,
     as_pdf,
     as_picture,
     panels,
     shorten,
-    text_color_on,
 )
 from sfao.lab.run.record import Record
 from tests.lab.report.real_runs import run as run_small
-from tests.lab.report.test_comparison import THREE, record
 
 
 def titles(drawing):
@@ -135,13 +126,6 @@ def test_the_points_of_cost_are_the_rows_of_the_table(split, drawn):
     assert keys(drawn["cost-accuracy"]) == [row.method for row in rows]
 
 
-def test_settings_of_one_method_are_numbered(split):
-    runs = [one for lr in (0.1, 0.2) for one in copies(split.done["sgd"][0], 1, config={"method": "sgd", "lr": lr})]
-    drawing = cost_accuracy(group_runs(runs)[0])
-    assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["1", "2"]
-    assert keys(drawing) == ["1  sgd (lr=0.1)", "2  sgd (lr=0.2)"]
-
-
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1)), max_size=12))
 def test_the_front_is_what_nothing_else_beats(points):
     front = pareto_front(points)
@@ -181,17 +165,6 @@ def test_the_lines_of_forgetting_end_in_the_average_forgetting_of_the_table(spli
     assert len(ax.collections) == bands == 3
 
 
-def test_what_is_learned_and_kept_is_that_of_the_rows_with_bounds_last():
-    (group,) = compare_records([*THREE, record("si", 0, status="failed")]).groups
-    drawing = learned_and_kept(group)
-    (ax,) = drawing.figure.axes
-    assert [text.get_text() for text in ax.texts] == ["0.800", "0.720", "0.610", "0.910"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["sfao", "ewc", "sgd", "joint (stores data)"]
-    assert "sfao 0.875, then 0.800" in drawing.alt
-    (failed,) = compare_records([record("si", 0, status="failed")]).groups
-    assert learned_and_kept(failed) is None
-
-
 # -- The gate --------------------------------------------------------------------------------------------------------
 
 
@@ -208,17 +181,6 @@ def test_decisions_over_time_add_up_to_the_counts(split, drawn):
         heights = np.array([area.get_data().values - area.get_data().baseline for area in ax.patches]).T
         assert heights == pytest.approx(counts[:, :3] / counts.sum(axis=1, keepdims=True))
         assert len(ax.lines) == len(task_changes(runs[0])) == 1
-
-
-def test_a_run_that_lost_its_steps_leaves_the_others_theirs(split):
-    first, second = split.done["sfao"]
-    layer = layers_of([first])[0]
-    for lost in (replace(second, steps=[]), replace(second, steps=second.steps[:1])):
-        (group,) = group_runs([first, lost])
-        assert len(intervals_of(group.done["sfao"], layer)) == 1 + (len(lost.steps) or len(first.steps))
-        assert {drawing.name for drawing in draw_figures(group)} >= {"decisions", "cosines", "update-geometry"}
-    apart = [replace(first, steps=first.steps[:1]), replace(second, steps=second.steps[1:])]
-    assert decisions_over_time(replace(split, runs={"sfao": apart})) is None
 
 
 def test_the_histogram_counts_every_step_and_marks_the_thresholds(split, drawn):
@@ -304,17 +266,3 @@ def test_odd_names_are_neither_mathematics_nor_markup_and_stop_nothing(split):
     figure, _ = panels(1, columns=1, height=1)
     assert "&lt;script&gt;??" in as_picture(Drawing("odd", "t", "c", "<script>\x00\ud800", figure))
     assert shorten("a" * 30) == f"{'a' * 12}…{'a' * 13}"
-
-
-@pytest.mark.parametrize("color", [*RAMP, "#4a86b8", "#ffffff", "#000000", "#777777"])
-def test_text_has_the_higher_contrast_on_every_color(color):
-    def luminance(one):
-        parts = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(one))
-        return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
-
-    def contrast(text):
-        first, second = sorted((luminance(text), luminance(color)), reverse=True)
-        return (first + 0.05) / (second + 0.05)
-
-    chosen = text_color_on(to_rgb(color))
-    assert contrast(chosen) == max(map(contrast, (ON_DARK, ON_LIGHT))) >= 4.2

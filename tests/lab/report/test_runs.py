@@ -50,12 +50,6 @@ def test_names_tell_runs_of_several_folders_apart(compared, tmp_path):
     assert [run.name for run in load_runs([tmp_path / "x" / "sgd-0"])] == ["sgd-0"]
 
 
-def test_below_a_run_nothing_is_looked_for(compared, tmp_path):
-    shutil.copytree(compared / "sgd-0", tmp_path / "sgd-0")
-    shutil.copytree(compared / "sgd-1", tmp_path / "sgd-0" / "report" / "sgd-1")
-    assert [run.name for run in load_runs([tmp_path])] == ["sgd-0"]
-
-
 def test_no_runs_are_an_error_that_names_the_folder(compared, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
@@ -150,15 +144,6 @@ def test_a_row_has_the_runs_that_its_numbers_are_of(split):
         assert all(run.record.status == "done" for run in own)
     diverged = [run.name for own in split.runs.values() for run in own if run.record.status == "diverged"]
     assert diverged == ["si-1"]
-
-
-def test_groups_of_one_title_have_slugs_that_differ(runs, compared, tmp_path):
-    other = {**runs[0].record.data, "test": 999}
-    edited(compared / "sgd-0", tmp_path / "a")
-    edited(compared / "sgd-1", tmp_path / "b", data=other)
-    assert [group.slug for group in group_runs(load_runs([tmp_path]))] == [
-        "split-mnist-5k-domain-1", "split-mnist-5k-domain-2",
-    ]  # fmt: skip
 
 
 def test_records_that_cannot_belong_together_are_told(compared, tmp_path):

@@ -1,4 +1,4 @@
-"""A table on a terminal, in Markdown, LaTeX and HTML."""
+"""A table on a terminal, in Markdown and LaTeX."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from sfao.lab.report.tables import (
     escape_latex,
     print_table,
     render_grid,
-    render_html,
     render_latex,
     render_markdown,
     render_terminal,
@@ -114,7 +113,7 @@ def test_columns_are_split_into_pieces_that_fit(width, count):
         assert all(len(line) <= width for piece in pieces for line in lines(piece, width=200))
 
 
-# -- Markdown, LaTeX, HTML -------------------------------------------------------------------------------------------
+# -- Markdown, LaTeX -------------------------------------------------------------------------------------------
 
 
 def test_markdown_is_a_heading_rows_and_a_list_of_notes():
@@ -173,11 +172,3 @@ def test_latex_is_escaped(text):
         left = left.replace(known, "")
     left = re.sub(r"\\[&%$#_{}]", "", left)
     assert not set(left) & set("\\&%$#_{}~^`<>|\n")
-
-
-def test_html_is_escaped_and_marks_the_best_and_what_is_apart():
-    html = render_html(race([*RUNNERS, Runner("<b>&\x1b", 1.0)]))
-    assert "<td><strong>9.5</strong></td>" in html
-    assert "<td><em>car</em></td>" in html
-    assert "<td>&lt;b&gt;&amp;\\x1b</td>" in html
-    assert html.count("<tr>") == 6

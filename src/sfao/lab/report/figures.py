@@ -15,7 +15,7 @@ from matplotlib.patches import Arc, Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, NullLocator, SymmetricalLogLocator
 
 from sfao.lab.metrics import Spread, average_forgetting, standard_deviation
-from sfao.lab.report.comparison import Group, Row
+from sfao.lab.report.comparison import Row
 from sfao.lab.report.comparison_table import format_size
 from sfao.lab.report.gate_steps import (
     GateStep,
@@ -250,43 +250,6 @@ def forgetting_curves(group: RunGroup) -> Drawing | None:
         + ".",
         figure=figure,
     )
-
-
-@rc_context(STYLE)
-def learned_and_kept(group: Group) -> Drawing | None:
-    """Draw what each method learns and what it still knows at the end; those that store data below a rule."""
-    rows = sorted((row for row in group.rows if row.accuracy), key=lambda row: (row.is_bound, -_mean(row.accuracy)))
-    if not rows:
-        return None
-    names = [shorten(row.method, 40) + " (stores data)" * row.stores_data for row in rows]
-    figure, (ax,) = panels(1, columns=1, height=0.9 + 0.2 * len(rows))
-    for height, row in enumerate(rows):
-        color, learned, kept, std = color_of(row.method), _mean(row.learned), _mean(row.accuracy), _std(row.accuracy)
-        ax.plot([learned, kept], [height] * 2, color=color, linewidth=1.6, alpha=0.55)
-        ax.plot([kept - std, kept + std], [height] * 2, color=color, linewidth=3.0, solid_capstyle="butt")
-        ax.plot(learned, height, "o", markersize=6, markerfacecolor="none", markeredgecolor=color)
-        ax.plot(kept, height, "o", markersize=6, color=color)
-        _write_at_right(ax, height, f"{kept:.3f}")
-    ranked = sum(not row.is_bound for row in rows)
-    if 0 < ranked < len(rows):
-        ax.axhline(ranked - 0.5, color=MUTED, linewidth=0.6, linestyle=(0, (2, 2)))
-    ax.set(ylim=(len(rows) - 0.4, -0.6), xlabel="accuracy, mean over all tasks")
-    ax.set_yticks(range(len(rows)), names)
-    ax.grid(axis="x")
-    ring = Line2D([], [], color=INK, marker="o", markersize=6, markerfacecolor="none", linestyle="none",
-                  label="on each task just after it was learned")  # fmt: skip
-    dot = Line2D([], [], color=INK, marker="o", markersize=6, linewidth=3.0, label="after the last task, with spread")
-    figure.legend(handles=[ring, dot], loc="outside upper left", ncols=2)
-    pairs = zip(names, rows, strict=True)
-    told = "; ".join(f"{name} {_mean(row.learned):.3f}, then {_mean(row.accuracy):.3f}" for name, row in pairs)
-    alt = f"Accuracy when learned and after the last task: {told}."
-    return Drawing("learned-and-kept", "What is learned, and what is left at the end", f"{group.title}.", alt, figure)
-
-
-def _write_at_right(ax: Axes, height: float, text: str) -> None:
-    """Write a number beside the right edge of a panel."""
-    ax.annotate(text, (1.0, height), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
-                va="center", size=SMALL)  # fmt: skip
 
 
 # -- The gate --------------------------------------------------------------------------------------------------------

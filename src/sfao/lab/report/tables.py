@@ -1,11 +1,10 @@
-"""Tables: columns that know what to show of a row, rendered for a terminal, Markdown, LaTeX and HTML."""
+"""Tables: columns that know what to show of a row, rendered for a terminal, Markdown and LaTeX."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
-from markupsafe import Markup, escape
 from rich import table as rich_table
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
@@ -182,24 +181,6 @@ def render_latex(table: Table[Row], label: str) -> str:
 def escape_latex(text: str) -> str:
     """Return text that LaTeX sets as it is written, on one line and without control characters."""
     return "".join(_SPECIAL.get(letter, letter) for letter in join_lines(text))
-
-
-# -- HTML ------------------------------------------------------------------------------------------------------------
-
-
-def render_html(table: Table[Row]) -> Markup:
-    """Return the table without its notes, for a page."""
-    titles = (f'<th scope="col">{escape_html(column.title)}</th>' for column in table.columns)
-    lines = [_cells(table, row, escape_html, "<strong>{}</strong>", "<em>{}</em>") for row in table.rows]
-    body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in lines)
-    return Markup(
-        f"<table><caption>{escape_html(table.title)}</caption>\n"
-        f"<thead><tr>{''.join(titles)}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
-    )
-
-
-def escape_html(text: str) -> str:
-    return str(escape(escape_controls(text)))
 
 
 def _cells(table: Table[Row], row: Row, escaped: Callable[[str], str], best: str, apart: str) -> Iterable[str]:

@@ -7,14 +7,13 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from sfao import __version__
 from sfao.lab.report.comparison import Comparison
-from sfao.lab.report.comparison_table import as_latex, as_markdown, make_table
+from sfao.lab.report.comparison_table import as_latex, as_markdown
 from sfao.lab.report.figures import draw_figures
 from sfao.lab.report.headline import find_finding
 from sfao.lab.report.page.assets import read_asset, render_page
 from sfao.lab.report.page.data import describe_group
 from sfao.lab.report.runs import RunGroup, find_unfinished_runs, group_runs, load_runs, write_notices
 from sfao.lab.report.style import FORMATS
-from sfao.lab.report.tables import render_html
 from sfao.lab.run.errors import ReportError
 from sfao.lab.run.files import write_atomically
 
@@ -71,7 +70,6 @@ def make_page(groups: Sequence[RunGroup], notices: Sequence[str] = ()) -> str:
         details=details,
         notices=notices,
         data=htmlsafe_json_dumps(data, ensure_ascii=False, separators=(",", ":")),
-        tables=[render_html(make_table(group.group)) for group in groups],
         version=__version__,
     )
 
