@@ -15,8 +15,7 @@ def make_model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
 
 
-def make_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [(torch.randn(8, 6), torch.randint(0, 3, (8,))) for _ in range(3)]
+BATCHES = [(torch.randn(8, 6), torch.randint(0, 3, (8,))) for _ in range(3)]
 
 
 def measure_loss(model, batch):
@@ -27,10 +26,11 @@ def make_sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def step(model, optimizer):
+def learn(model, optimizer):
     optimizer.zero_grad()
-    measure_loss(model, make_batches()[0]).backward()
+    measure_loss(model, BATCHES[0]).backward()
     optimizer.step()
+    consolidate_task(optimizer, model, BATCHES, measure_loss, None)
 
 
 def list_gated(gate):
@@ -69,15 +69,13 @@ def test_the_one_of_an_earlier_optimizer_keeps_its_memory(kind):
     model = make_model()
     first = make_sgd(model)
     attached = attach(kind, None, first, model, {})
-    step(model, first)
-    consolidate_task(first, model, make_batches(), measure_loss, None)
+    learn(model, first)
     second = make_sgd(model)
     assert attach(kind, attached, second, model, {}) is attached
     assert find_attached(first) is None
     assert attached.tasks == 1
     assert attach(kind, attached, second, model, {}) is attached
-    step(model, second)
-    consolidate_task(second, model, make_batches(), measure_loss, None)
+    learn(model, second)
     assert attached.tasks == 2
 
 
@@ -86,7 +84,7 @@ def test_new_layers_are_gated_where_all_were(same_optimizer):
     model = make_model()
     optimizer = make_sgd(model)
     gate = attach(sfao.Gate, None, optimizer, model, {})
-    consolidate_task(optimizer, model, make_batches(), measure_loss, None)
+    consolidate_task(optimizer, model, BATCHES, measure_loss, None)
     model.append(nn.Linear(3, 3))
     if same_optimizer:
         optimizer.add_param_group({"params": list(model[3].parameters())})
@@ -99,8 +97,7 @@ def test_new_layers_are_gated_where_all_were(same_optimizer):
 def test_sfao_of_a_new_task_continues_with_the_memory_and_new_momentum():
     model = make_model()
     first, second = (sfao.SFAO(model, lr=0.1) for _ in range(2))
-    step(model, first)
-    consolidate_task(first, model, make_batches(), measure_loss, None)
+    learn(model, first)
     assert not any(first.state.values())
     assert attach(sfao.Gate, first.gate, second, model, {}) is second.gate
     assert second.gate.tasks == 1
@@ -111,7 +108,7 @@ def test_two_memories_are_refused_and_stay():
     model = make_model()
     first, second = (sfao.SFAO(model, lr=0.1) for _ in range(2))
     for optimizer in (first, second):
-        optimizer.consolidate(make_batches(), cross_entropy)
+        optimizer.consolidate(BATCHES, cross_entropy)
     with pytest.raises(ValueError, match="an optimizer must have one memory, but this one comes with a Gate") as raised:
         attach(sfao.Gate, first.gate, second, model, {})
     assert len(str(raised.value).splitlines()) == 1
@@ -131,7 +128,7 @@ def test_the_one_of_another_model_is_refused(kind, message):
 def test_a_task_cannot_be_consolidated_without_one():
     model = make_model()
     with pytest.raises(ValueError, match="only an optimizer with a Gate or DriftBound can consolidate"):
-        consolidate_task(make_sgd(model), model, make_batches(), measure_loss, None)
+        consolidate_task(make_sgd(model), model, BATCHES, measure_loss, None)
 
 
 @pytest.mark.parametrize(

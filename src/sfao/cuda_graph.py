@@ -1,23 +1,20 @@
 """Capture of many small kernels as one CUDA graph."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 
-class Eager:
-    """Runs the work again where there are no graphs, as on a CPU."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self.replay = work
-
-
 def capture(work: Callable[[], object], device: torch.device) -> Any:
-    """Run `work` once, then capture it; return an object with a method `replay`. Nothing waits for the device."""
+    """Run `work` once, then capture it; return an object with a method `replay`. Nothing waits for the device.
+
+    On other devices than CUDA, `replay` runs the work again.
+    """
     if device.type != "cuda":
         work()
-        return Eager(work)
+        return SimpleNamespace(replay=work)
     current, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     stream.wait_stream(current)
     with torch.cuda.device(device), torch.cuda.stream(stream):
