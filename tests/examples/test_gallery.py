@@ -68,8 +68,3 @@ def test_where_the_data_are_there_they_are_taken(run, tmp_path):
 def test_the_page_names_every_example():
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")} - {"real_data.py"}
     assert set(re.findall(r"\]\(([\w.]+\.(?:py|ipynb))\)", PAGE)) == files
-
-
-@pytest.mark.parametrize("name", GALLERY)
-def test_it_is_short(name):
-    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 100

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils._pytree import tree_flatten
 
 Batch = tuple[Tensor, Tensor]
 
@@ -41,18 +42,14 @@ def measure_gap(one: nn.Module, other: nn.Module) -> float:
 
 
 def measure_memory_gap(one: dict[str, object], other: dict[str, object]) -> float:
-    """Return the largest difference between the tensors of two states; infinite where one has what the other lacks."""
-    if isinstance(one, Tensor):
-        if not isinstance(other, Tensor) or one.shape != other.shape:
-            return float("inf")
-        return float((one.double() - other.double()).abs().max()) if one.numel() else 0.0
-    if isinstance(one, dict):
-        keys_agree = isinstance(other, dict) and one.keys() == other.keys()
-        return (
-            max((measure_memory_gap(one[key], other[key]) for key in one), default=0.0) if keys_agree else float("inf")
-        )
-    if isinstance(one, (list, tuple)):
-        if not isinstance(other, (list, tuple)) or len(one) != len(other):
-            return float("inf")
-        return max((measure_memory_gap(a, b) for a, b in zip(one, other, strict=True)), default=0.0)
-    return 0.0 if one == other else float("inf")
+    """Return the largest difference between the tensors of two states; infinite where anything else differs."""
+    (own, spec), (others, other_spec) = tree_flatten(one), tree_flatten(other)
+    if spec != other_spec:
+        return float("inf")
+    gaps = [0.0]
+    for a, b in zip(own, others, strict=True):
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape:
+            gaps.append(float((a.double() - b.double()).abs().max()) if a.numel() else 0.0)
+        else:
+            gaps.append(0.0 if type(a) is type(b) and a == b else float("inf"))
+    return max(gaps)

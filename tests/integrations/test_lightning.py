@@ -120,14 +120,6 @@ def test_a_strategy_that_saves_optimizers_its_own_way_loses_nothing(tmp_path: Pa
     assert measure_memory_gap(callback.attached.state_dict(), other.attached.state_dict()) == 0.0
 
 
-def test_gated_layers_are_those_that_are_optimized():
-    (task,) = make_tasks(1)
-    module = Module(lambda parameters: torch.optim.AdamW(module.network[2].parameters()))
-    callback = GateCallback()
-    learn([task], module, callback)
-    assert [layer.name for layer in callback.attached.layers] == ["network.2"]
-
-
 def test_weights_are_projected_before_validation():
     first, second = make_tasks(2)
 
@@ -174,26 +166,6 @@ def test_what_cannot_be_is_said_in_one_line(make, options, message):
         learn([task], module, callback)
     assert len(str(raised.value).splitlines()) == 1
     assert callback.attached is None or callback.attached.memory_bytes == 0
-
-
-def test_a_gate_and_options_of_another_are_refused():
-    with pytest.raises(ValueError, match="options are for a new Gate, but one is given too, got samples"):
-        GateCallback(sfao.Gate(make_network()), samples=5)
-
-
-def test_an_optimizer_with_a_memory_of_its_own_is_not_overwritten():
-    first, second = make_tasks(2)
-    module, callback = Module(), GateCallback()
-    learn([first], module, callback)
-
-    def make(parameters):
-        optimizer = sfao.SFAO(module.network, lr=0.1)
-        optimizer.consolidate(second, cross_entropy)
-        return optimizer
-
-    module.make_optimizer = make
-    with pytest.raises(ValueError, match="an optimizer must have one memory"):
-        learn([second], module, callback)
 
 
 RANKS = """

@@ -106,18 +106,6 @@ def test_the_memory_of_adapters_with_another_name_or_rank_is_refused():
         assert find_attached(fresh).tasks == 0
 
 
-def test_the_gate_goes_on_with_the_optimizer_of_the_next_task():
-    model = make_adapter()
-    first = create_sfao_optimizer(model, lr=1e-2)
-    learn(model, first, [0])
-    gate = find_attached(first)
-    second = create_sfao_optimizer(model, torch.optim.SGD, lr=1e-2, attached=gate)
-    assert find_attached(second) is gate
-    assert find_attached(first) is None
-    learn(model, second, [1])
-    assert gate.tasks == 2
-
-
 def test_what_has_no_adapter_to_train_is_refused():
     with pytest.raises(ValueError, match="`model` must be a peft model, got LlamaForCausalLM"):
         adapter_groups(make_language_model())

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from transformers import Trainer, TrainingArguments
 
-import sfao
 from sfao.integrations.attached import find_attached
 from sfao.integrations.transformers import ConsolidateCallback, create_bounded_optimizer, create_gated_optimizer
 from tests.integrations.language import Lines, make_language_model
@@ -47,16 +46,6 @@ def train_task(model, task, args, attached=None, resume=None, callback=None, cre
     )
     trainer.train(resume_from_checkpoint=resume)
     return find_attached(optimizer)
-
-
-def test_a_trainer_for_every_task_keeps_the_memory(tmp_path: Path):
-    model, gate = make_language_model(), None
-    args = make_arguments(tmp_path)
-    for task in range(3):
-        gate = train_task(model, task, args, gate)
-    assert gate.tasks == 3
-    assert gate.memory_bytes > 0
-    assert sum(counts["project"] for counts in gate.counts.values()) > 0
 
 
 @pytest.mark.parametrize(
@@ -105,20 +94,3 @@ def test_a_callback_without_a_gate_is_refused_before_anything_is_trained(tmp_pat
     ):
         trainer.train()
     assert measure_gap(model, untouched) == 0.0
-
-
-def test_a_batch_that_the_objective_cannot_read_leaves_the_memory_as_it_was(tmp_path: Path):
-    model, args = make_language_model(), make_arguments(tmp_path)
-    gate = train_task(model, 0, args)
-    before = gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["parts"]
-    blind = ConsolidateCallback(objective=lambda model, batch: model(pixels=batch["pixels"]).loss)
-    with pytest.raises(KeyError, match="pixels"):
-        train_task(model, 1, args, gate, callback=blind)
-    assert gate.tasks == 1
-    assert measure_memory_gap(before, gate.state_dict()["layers"]["model.layers.0.mlp.up_proj"]["parts"]) == 0.0
-
-
-def test_a_gate_and_options_of_another_are_refused(tmp_path: Path):
-    model = make_language_model()
-    with pytest.raises(ValueError, match="options are for a new Gate, but one is given too, got samples"):
-        create_gated_optimizer(model, make_arguments(tmp_path), sfao.Gate(model), samples=5)
