@@ -12,9 +12,8 @@ import torch
 from sfao.lab.data.dataset import Dataset
 from sfao.lab.methods.lwf import LwF
 from sfao.lab.methods.method import Method
-from sfao.lab.streams.benchmark import Benchmark, TaskSplit
 from sfao.lab.streams.permuted import permute
-from sfao.lab.streams.stream import Stream, Task
+from sfao.lab.streams.stream import Benchmark, Stream, Task, TaskSplit
 from sfao.lab.streams.suite import MNIST
 
 

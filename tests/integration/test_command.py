@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 import sfao
 from sfao.lab.cli import main
 from sfao.lab.cli.app import app
+from sfao.lab.run.errors import ConfigError
+from sfao.lab.run.ray import RayRunner
 
 COMMAND = [sys.executable, "-c", "from sfao.lab.cli.main import main; main()"]
 BARE = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
@@ -104,3 +106,39 @@ def test_without_the_laboratory_one_line_says_what_is_missing(monkeypatch, capsy
     assert capsys.readouterr().err == (
         "sfao: the command needs the extra `lab` (missing: not_installed, neither_is_this): pip install 'sfao[lab]'\n"
     )
+
+
+LAUNCHING = {
+    "compare": ["split-mnist-5k", "--methods", "sgd"],
+    "tune": ["split-mnist-5k", "--method", "sgd", "--search", "lr=0.01:0.1"],
+    "reproduce": ["table1", "--quick"],
+}
+
+
+@pytest.mark.parametrize("command", LAUNCHING)
+def test_options_of_a_cluster_need_one(command, tmp_path, monkeypatch):
+    """tests/integrations/test_ray.py has a cluster."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for options, said in (
+        (["--cpus", "2"], "`--cpus` is for --launcher ray, got 2.0 with --launcher local"),
+        (["--launcher", "slurm"], "`launcher` must be one of local, ray, got 'slurm'"),
+        (["--launcher", "ray"], "--launcher ray needs ray, "),
+    ):
+        done = CliRunner().invoke(app, [command, *LAUNCHING[command], "--out", str(tmp_path / "runs"), *options])
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"sfao: {said}")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"cpus": 0}, "`cpus` must be above 0, got 0"),
+        ({"cpus": 1.5}, "`cpus` must be a whole number if it is above 1, got 1.5"),
+        ({"gpus": float("inf")}, "`gpus` must be at least 0, got inf"),
+    ],
+)
+def test_amounts_that_no_node_can_have_are_refused(options, rule):
+    with pytest.raises(ConfigError) as refused:
+        RayRunner(**options)
+    assert str(refused.value) == rule

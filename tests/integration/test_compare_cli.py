@@ -163,14 +163,10 @@ def test_killed_then_interrupted_then_resumed_it_ends_as_if_nothing_had_happened
     ("arguments", "message"),
     [
         (["split-mnist-5k", "--methods", "sgd,jiont"], "got 'jiont' (did you mean 'joint'?)"),
-        (["split-mnits-5k", "--methods", "sgd"], "(did you mean 'split-mnist-5k'?)"),
         (["split-mnist-5k", "--methods", "sgd,sgd"], "`methods` must name each one once, got 'sgd' twice"),
-        (["split-mnist-5k", "--methods", " , "], "`methods` must name at least one, got none"),
         (["split-mnist-5k", "--methods", "sgd", "--seeds", "none"], "`seeds` must be how many"),
-        (["split-mnist-5k", "--methods", "sgd", "--set", "epochs"], "`--set` must be name=value, got 'epochs'"),
         (["split-mnist-5k", "--methods", "sgd", "--set", "sgdd:lr=1"], "must be one of sgd, got 'sgdd'"),
         (["split-mnist-5k", "--methods", "sgd", "--set", "tasks=3"], "`tasks` must divide the 10 classes"),
-        (["split-mnist-5k", "--methods", "sgd", "--config", "no.yaml"], "No such file"),
         (["split-cifar10", "--methods", "sgd", "--data-root", "."], "Get it with: sfao data get cifar10"),
         (["split-mnist-5k", "--methods", "sgd", "--jobs", "0"], "--jobs"),
         (["split-mnist-5k"], "--methods"),
@@ -224,24 +220,12 @@ def test_the_demo_ends_in_the_finding_the_table_and_the_report_and_skips_what_is
     assert opened == [page]
 
 
-def test_the_demo_compares_all_methods_that_store_no_data_and_two_bounds():
-    from sfao.lab.cli.demo import list_methods
-    from sfao.lab.methods import METHODS
-
-    left_out = set(METHODS) - set(list_methods())
-    assert {"gem", "joint"} <= set(list_methods())
-    assert all(METHODS[name].stores_data or METHODS[name].needs_task for name in left_out)
-
-
 @pytest.mark.parametrize(
     ("environment", "platform", "is_terminal", "expected"),
     [
         ({"DISPLAY": ":0"}, "linux", True, True),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True, True),
         ({}, "darwin", True, True),
-        ({}, "win32", True, True),
         ({}, "linux", True, False),
-        ({"DISPLAY": ""}, "linux", True, False),
         ({"DISPLAY": ":0"}, "linux", False, False),
         ({"DISPLAY": ":0", "CI": "true"}, "linux", True, False),
         ({"SSH_CONNECTION": "a b c d"}, "darwin", True, False),

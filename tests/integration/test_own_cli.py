@@ -81,10 +81,3 @@ def test_what_is_wrong_is_one_line_before_anything_is_written(folder, tmp_path, 
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_name_is_looked_for_in_the_current_folder_alone(tmp_path):
-    code, out, error = sfao("run", "mine:tasks", cwd=tmp_path)
-    said = "sfao: `benchmark` 'mine:tasks' cannot be imported: ModuleNotFoundError: No module named 'mine'\n"
-    assert (code, out, error) == (2, "", said)
-    assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -117,20 +116,6 @@ def test_figures_are_drawn_from_the_runs(first, root):
     assert "200 training images" in (out / "released" / "figure1.md").read_text()
 
 
-def test_runs_of_another_preset_with_the_same_settings_are_taken_for_tables_and_figures(first, root, tmp_path):
-    out = tmp_path / "runs"
-    shutil.copytree(first[0], out)
-    asked = ["--preset", "recommended", "--seeds", "1", "--out", out, "--data-root", root]
-    done = reproduce("table1", "figure1", *asked)
-    assert done[0] == 0, done[2]
-    runs = (out / "recommended" / "split-mnist").glob("*/record.json")
-    assert sorted(path.parent.name for path in runs) == ["ogd-0", "sfao-0"]
-    rows = json.loads((out / "recommended" / "table1.json").read_text())["rows"]
-    assert [row["name"] for row in rows if row["cells"][0]["ours"]] == ["SGD", "EWC", "SI", "OGD", "SFAO"]
-    drawn = (out / "recommended" / "figure1.svg").read_text()
-    assert all(f">{method}<" in drawn for method in ("sgd", "ewc", "si", "ogd", "sfao"))
-
-
 def test_a_damaged_record_is_one_line(first, root, tmp_path):
     out, _, _ = first
     record = out / "released" / "split-mnist" / "sgd-0" / "record.json"
@@ -146,16 +131,6 @@ def test_a_damaged_record_is_one_line(first, root, tmp_path):
         assert "it was changed after it was written" in result.stderr
     finally:
         record.write_text(whole)
-
-
-def test_a_damaged_record_beside_those_that_are_needed_is_told_before_anything_runs(root, tmp_path):
-    other = tmp_path / "released" / "split-mnist" / "sfao-accept0.90-0" / "record.json"
-    other.parent.mkdir(parents=True)
-    other.write_text("{")
-    result = invoke("table1", "--preset", "released", "--out", tmp_path, "--data-root", root)
-    assert result.exit_code == 2
-    assert "sfao-accept0.90-0/record.json must be the record of a run" in result.stderr
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
 
 
 def test_data_that_is_absent_is_said_loudly_with_the_command_that_gets_it(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfao.lab.bench import Case, ReleasedLoop, Training, measure, plan_groups, time_steps
+from sfao.lab.bench import Case, ReleasedLoop, Training, plan_groups, time_steps
 
 CPU = torch.device("cpu")
 
@@ -22,12 +22,6 @@ def test_cases_of_a_group_start_with_sgd_and_what_would_hold_too_much_is_left_ou
         "cnn, released-code loop, 200 directions: 0.9 GB",
         "cnn, SFAO dense, 200 directions: 0.9 GB",
     ]
-
-
-@pytest.mark.parametrize("case", [Case("mlp", "released-code loop", 7), Case("mlp", "SFAO dense", 7)])
-def test_dense_directions_hold_four_bytes_per_parameter_and_direction(case):
-    parameters = sum(parameter.numel() for parameter in Training(case, CPU, 2).model.parameters())
-    assert case.dense_bytes == 4 * 7 * parameters
 
 
 @pytest.mark.parametrize("case", [Case("mlp", "SFAO dense", 20), Case("mlp", "SFAO factored", 20, rank=2)])
@@ -78,16 +72,5 @@ def test_steps_take_turns_and_the_first_of_a_turn_is_not_counted():
     steps = {name: lambda name=name: called.append(name) for name in ("a", "b")}
     times = time_steps(steps, CPU, turns=4, seconds=60)
     assert "".join(called) == "aaabbb" + 4 * ("a" * 9 + "b" * 9)
-    assert [timing.measurements for timing in times.values()] == [4, 4]
-    assert all(timing.low_ms <= timing.ms <= timing.high_ms for timing in times.values())
-    assert time_steps(steps, CPU, turns=100, seconds=0)["a"].measurements == 3
-
-
-def test_slower_steps_take_longer_and_rows_are_relative_to_sgd():
-    matrices = {name: torch.randn(n, n) for name, n in {"small": 64, "large": 512}.items()}
-    steps = {name: lambda m=m: m @ m for name, m in matrices.items()}
-    times = time_steps(steps, CPU, turns=10, seconds=5)
-    assert times["large"].ms > 10 * times["small"].ms > 0
-    rows = measure(["mlp"], [10], [1], CPU, batch_size=2, turns=3).rows
-    assert [row.times_sgd for row in rows if row.name == "SGD"] == [1, 1]
-    assert all(row.parameters == 203_530 and 0 < row.low_ms <= row.ms <= row.high_ms for row in rows)
+    assert [len(measured) for measured in times.values()] == [4, 4]
+    assert len(time_steps(steps, CPU, turns=100, seconds=0)["a"]) == 3

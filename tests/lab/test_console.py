@@ -60,8 +60,3 @@ def test_tables_and_progress_bars_print_text(console):
         bar.add_task(HOSTILE)
     assert console.file.getvalue().count(SHOWN[:50]) > 4
     assert "\x1b[31m" not in console.file.getvalue()
-
-
-def test_style_is_an_argument(console):
-    console.print("a", style="red")
-    assert console.file.getvalue() == "\x1b[31ma\x1b[0m\n"

@@ -42,11 +42,6 @@ def announce(folder, **points):
     return place
 
 
-def test_it_is_a_dict_of_ours(numbers):
-    assert dict(numbers) == {"one": 1, "two": 2}
-    assert numbers["one"] == 1
-
-
 def test_module_and_attribute_are_found_in_the_current_folder(numbers, here):
     (here / "own_numbers.py").write_text("three = 3\nclass Inner:\n    four = 4\n")
     assert numbers.load("any", "own_numbers:three") == 3
@@ -61,13 +56,6 @@ def test_what_a_package_announces_is_listed_and_found(numbers, here):
     assert numbers.load("any", "six") == 6
     with pytest.raises(ValueError, match="'bad' cannot be found: module 'plugged_numbers' has no 'none'"):
         numbers.load("any", "bad")
-
-
-def test_ours_come_before_what_a_package_announces(numbers, here):
-    place = announce(here, one="plugged_one:one")
-    (place / "plugged_one.py").write_text("one = 11\n")
-    assert numbers["one"] == 1
-    assert numbers.list_all() == ("one", "two")
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,6 @@ def test_the_space_of_a_method_breaks_no_rule_of_its_own(method):
             make()
 
 
-def test_a_given_space_replaces_the_methods_own_and_fixed_options_are_left_out():
-    assert list(choose("lr=0.1:1")) == ["lr"]
-    assert "options.accept_above" not in choose(**{"options.accept_above": 0.9})
-    with pytest.raises(ConfigError, match="`lr` must be fixed by --set or chosen by --search, got both"):
-        choose("lr=0.1:1", lr=0.2)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -35,7 +35,7 @@ TURN_STEPS = 8
 WARM_UP_STEPS = 3
 
 Step = Callable[[], None]
-#: Called with the title of a group, the number of groups that are measured, and the number of all.
+#: Called with the kind of work, the number of groups that are measured, and the number of all.
 Progress = Callable[[str, int, int], None]
 
 
@@ -203,18 +203,8 @@ class ReleasedLoop(torch.optim.SGD):
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Milliseconds per step: the median, and the quartiles around it."""
-
-    ms: float
-    low_ms: float
-    high_ms: float
-    measurements: int
-
-
-@dataclass(frozen=True)
 class Row:
-    """One case, measured in turns with SGD on the same model."""
+    """One case, measured in turns with SGD on the same model: the median time per step, and the quartiles around it."""
 
     group: str
     name: str
@@ -243,8 +233,8 @@ class Results:
         return asdict(self)
 
 
-def time_steps(steps: Mapping[str, Step], device: torch.device, turns: int, seconds: float) -> dict[str, Timing]:
-    """Return the time of each step, measured in turns until there are `turns` or, from the third on, no time is left.
+def time_steps(steps: Mapping[str, Step], device: torch.device, turns: int, seconds: float) -> dict[str, list[float]]:
+    """Return milliseconds per step, measured in turns until there are `turns` or, from the third on, no time is left.
 
     A measurement is the mean over `TURN_STEPS` steps after one that isn't counted: in training, the step before is one
     of the same kind and leaves the caches as the next one needs them.
@@ -266,12 +256,7 @@ def time_steps(steps: Mapping[str, Step], device: torch.device, turns: int, seco
                 step()
             _wait_for(device)
             durations[name].append(1e3 * (clock() - start) / TURN_STEPS)
-    return {name: _summarize(values) for name, values in durations.items()}
-
-
-def _summarize(values: list[float]) -> Timing:
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Timing(middle, low, high, len(values))
+    return durations
 
 
 def is_cpu_time(device: torch.device) -> bool:
@@ -306,23 +291,28 @@ def measure(
     load_before, rows = _load(), []
     torch.backends.cudnn.benchmark = device.type == "cuda"
     for number, (title, cases) in enumerate(groups.items()):
-        progress(title, number, len(groups))
+        progress("groups of cases", number, len(groups))
         trainings = {case.name: Training(case, device, batch_size) for case in cases}
         timings = time_steps({name: each.step for name, each in trainings.items()}, device, turns, seconds)
-        for case, (name, timing) in zip(cases, timings.items(), strict=True):
+        sgd_ms = statistics.median(timings[SGD])
+        for case, training in zip(cases, trainings.values(), strict=True):
+            low, ms, high = statistics.quantiles(timings[case.name], n=4, method="inclusive")
             rows.append(
                 Row(
                     group=title,
-                    name=name,
+                    name=case.name,
                     model=case.model,
-                    parameters=sum(parameter.numel() for parameter in trainings[name].model.parameters()),
+                    parameters=sum(parameter.numel() for parameter in training.model.parameters()),
                     directions=case.directions,
-                    **asdict(timing),
-                    times_sgd=timing.ms / timings[SGD].ms,
-                    memory_bytes=trainings[name].memory_bytes,
+                    ms=ms,
+                    low_ms=low,
+                    high_ms=high,
+                    measurements=len(timings[case.name]),
+                    times_sgd=ms / sgd_ms,
+                    memory_bytes=training.memory_bytes,
                 )
             )
-        del trainings
+        del trainings, training
         gc.collect()  # what a group held is free before the next one fills its memories
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -353,18 +343,14 @@ def _processor() -> str:
 
 def make_table(results: Results) -> Table[Row]:
     """Return one row per case; the name of a group stands in its first row."""
-    firsts = {id(row) for row in results.rows if row.name == SGD}
     columns: list[Column[Row]] = [
-        Column("group", lambda row: row.group if id(row) in firsts else ""),
+        Column("group", lambda row: row.group if row.name == SGD else ""),
         Column("", lambda row: row.name),
+        Column("ms per step", lambda row: f"{row.ms:,.2f}", align="right"),
+        Column("quartiles", lambda row: f"{row.low_ms:,.2f}-{row.high_ms:,.2f}", align="right"),
+        Column("x SGD", lambda row: f"{row.times_sgd:,.2f}", align="right"),
+        Column("MB held", lambda row: f"{row.memory_bytes / 1e6:,.2f}", align="right"),
     ]
-    numbers: dict[str, Callable[[Row], str]] = {
-        "ms per step": lambda row: f"{row.ms:,.2f}",
-        "quartiles": lambda row: f"{row.low_ms:,.2f}-{row.high_ms:,.2f}",
-        "x SGD": lambda row: f"{row.times_sgd:,.2f}",
-        "MB held": lambda row: f"{row.memory_bytes / 1e6:,.2f}",
-    }
-    columns += [Column(title, text, align="right") for title, text in numbers.items()]
     machine = results.machine
     title = (
         f"{machine.get('gpu') or machine['processor']}; {results.setting}; {machine['threads']} CPU threads; "

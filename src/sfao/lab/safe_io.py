@@ -133,20 +133,12 @@ def read_yaml_file(file: Path) -> Any:
 
 def parse_yaml(text: str) -> Any:
     """Return the value in a YAML text: numbers, text, lists and mappings with each key once."""
-    _find_lines(text)
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise _explain(error) from None
-    except (ValueError, OverflowError, AttributeError) as error:  # too many digits, a date that doesn't exist
-        raise InputError(f"must be YAML: {shorten(str(error), 200)}") from None
-    _check_value(value, finite=True)
-    return value
+    return _load_yaml(text)[0]
 
 
 def find_lines(file: Path) -> dict[Keys, int]:
     """Return {path of keys: line, counted from 1} for every key of nested mappings in a YAML file."""
-    return _find_lines(read_text(file, MAX_YAML))
+    return _load_yaml(read_text(file, MAX_YAML))[1]
 
 
 class _Loader(yaml.SafeLoader):
@@ -174,19 +166,28 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _find_lines(text: str) -> dict[Keys, int]:
+def _load_yaml(text: str) -> tuple[Any, dict[Keys, int]]:
+    """Return the value, and the lines of its keys."""
     check_length(len(text), MAX_YAML)
     _check_depth(text)
     try:
-        root = _Loader(text).get_single_node()
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        lines = _find_lines(root)
+        value = None if root is None else loader.construct_document(root)
     except RecursionError:
         raise InputError(f"must be at most {MAX_DEPTH} levels deep, got more") from None
-    except yaml.YAMLError as error:
-        raise _explain(error) from None
     except InputError:
         raise
-    except ValueError as error:  # an escape that isn't a character
-        raise InputError(f"must be YAML: {error}") from None
+    except yaml.YAMLError as error:
+        raise _explain(error) from None
+    except (ValueError, OverflowError, AttributeError) as error:  # too many digits, a date that doesn't exist
+        raise InputError(f"must be YAML: {shorten(str(error), 200)}") from None
+    _check_value(value, finite=True)
+    return value, lines
+
+
+def _find_lines(root: Any) -> dict[Keys, int]:
     lines: dict[Keys, int] = {}
     waiting: list[tuple[Keys, Any]] = [((), root)]
     for path, node in waiting:

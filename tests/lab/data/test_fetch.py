@@ -111,15 +111,6 @@ def test_a_given_archive_is_used_and_kept(root, monkeypatch):
     assert load_dataset("cifar10", root).published is True
 
 
-def test_a_given_archive_that_is_another_file_is_left_alone(root, monkeypatch):
-    root.mkdir()
-    (root / "cifar-10-binary.tar.gz").write_bytes(b"another")
-    publish_cifar10(monkeypatch, [], ARCHIVE)
-    with pytest.raises(DataError, match="got another file; it is left alone"):
-        get_dataset("cifar10", root)
-    assert contents(root) == {"cifar-10-binary.tar.gz": b"another"}
-
-
 def test_files_that_are_not_published_are_left_alone(root, monkeypatch):
     folder = root / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
@@ -128,15 +119,6 @@ def test_files_that_are_not_published_are_left_alone(root, monkeypatch):
     with pytest.raises(DataError, match=r"data_batch_1.bin is not the published file: .*\nIt is left alone"):
         get_dataset("cifar10", root)
     assert contents(root) == {"cifar-10-batches-bin/data_batch_1.bin": bytes(3073)}
-
-
-def test_an_archive_without_the_folder_is_refused(root, monkeypatch):
-    archive = tgz({"elsewhere/file": b"1"})
-    with serving({"cifar-10-binary.tar.gz": archive}) as site:
-        publish_cifar10(monkeypatch, [site.url], archive)
-        with pytest.raises(DataError, match="must hold the folder cifar-10-batches-bin, got none"):
-            get_dataset("cifar10", root)
-    assert contents(root) == {"cifar-10-binary.tar.gz": archive}
 
 
 def test_images_out_of_the_published_archive_are_published(root, tmp_path, monkeypatch):
@@ -153,12 +135,6 @@ def test_images_out_of_the_published_archive_are_published(root, tmp_path, monke
     assert contents(root / "tiny-imagenet-200") == contents(folder)
     assert load_dataset("tiny-imagenet", root).published is True
     assert load_dataset("tiny-imagenet", folder.parent).published is False
-
-
-def test_embedded_data_need_no_download(root):
-    (result,) = get_dataset("mnist-5k", root)
-    assert str(result.status) == "ok"
-    assert not root.exists()
 
 
 # Archives

@@ -53,9 +53,3 @@ def test_a_wrong_file_is_named_with_the_rule_and_what_was_found(tmp_path, name, 
         layout.read()
     assert str(tmp_path / name) in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 2
-
-
-def test_no_images_at_all_are_refused(tmp_path):
-    write_mnist(tmp_path, digits(train=0))
-    with pytest.raises(DataError, match="at least one image, got none"):
-        mnist.list_layouts(tmp_path)[-1].read()

@@ -1,14 +1,11 @@
 """A new data set is its own description and one entry in the dict: everything else finds it there."""
 
 import io
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from sfao.lab.cli.app import app
 from sfao.lab.data.arrays import Arrays
 from sfao.lab.data.dataset import load_dataset
 from sfao.lab.data.description import DatasetDescription, Layout
@@ -90,24 +87,5 @@ def test_it_is_listed_got_verified_and_loaded(tmp_path):
         assert (dataset.name, dataset.classes, dataset.mean, dataset.std) == (NAME, 6, (0.5,), (0.25,))
         assert dataset.complete
         assert not dataset.embedded
-
-
-@pytest.mark.usefixtures("site")
-def test_its_stream_is_made_from_its_entry():
-    get_dataset(NAME)
-    stream = BENCHMARKS["split-letters"].make_stream(load_dataset(NAME))
+    stream = BENCHMARKS["split-letters"].make_stream(dataset)
     assert [task.name for task in stream] == ["0/1", "2/3", "4/5"]
-
-
-@pytest.mark.usefixtures("site")
-def test_the_command_line_knows_it():
-    def sfao(*arguments):
-        return CliRunner().invoke(app, arguments)
-
-    assert "not here: sfao data get letters" in sfao("data", "list").stdout
-    assert sfao("data", "get", NAME).exit_code == 0
-    assert json.loads(sfao("data", "verify", NAME, "--json").stdout)[0]["status"] == "ok"
-    assert "(did you mean 'letters'?)" in sfao("data", "get", "leters").stderr
-    known = json.loads(sfao("list", "--json").stdout)["benchmarks"]["split-letters"]
-    assert known == {"data": NAME, "kind": "split", "tasks": 3, "settings": SETTINGS}
-    assert "split-letters" in sfao("list").stdout

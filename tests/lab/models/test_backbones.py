@@ -1,10 +1,13 @@
-"""AlexNet, ResNet-18 and the vision transformer: outputs, gradients, known values, and inputs that they refuse."""
+"""The models: outputs, gradients, known values, and inputs that they refuse."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.models import build_model, reinitialize
+from sfao.lab.models import build_model, mlp, reinitialize
 
 SHAPE = (3, 24, 24)
 BACKBONES = [("alexnet", {"hidden": 32}), ("resnet-18", {"width": 4}), ("vit", {"dim": 16, "depth": 2, "heads": 2})]
@@ -69,6 +72,9 @@ def test_attention_is_that_of_torch():
 @pytest.mark.parametrize(
     ("name", "shape", "sizes", "message"),
     [
+        ("cnn", (1, 3, 8), {}, "`input_shape` must be at least 4x4 pixels for two poolings, got 3x8"),
+        ("cnn", SHAPE, {"fc": 0}, "`fc` must be a whole number of at least 1, got 0"),
+        ("wrn-28-10", SHAPE, {"dropout": 1}, r"`dropout` must be in \[0, 1\), got 1"),
         ("alexnet", (1, 16, 16), {}, "must be square and at least 22x22 pixels for alexnet, got 16x16"),
         ("resnet-18", SHAPE, {"width": 0}, "`width` must be a whole number of at least 1, got 0"),
         ("vit", (3, 30, 30), {}, "`patch` must divide the sides of the images, 30x30, got 4"),
@@ -78,3 +84,18 @@ def test_attention_is_that_of_torch():
 def test_what_does_not_fit_is_refused(name, shape, sizes, message):
     with pytest.raises(ValueError, match=message):
         build_model(name, shape, 2, seed=0, **sizes)
+
+
+@given(hidden=st.lists(st.integers(1, 6), max_size=3), outputs=st.integers(1, 5), batch=st.integers(1, 4))
+@settings(max_examples=20, deadline=None)
+def test_hidden_sizes_in_order_between_pixels_and_outputs(hidden, outputs, batch):
+    model = mlp((1, 2, 3), outputs, hidden)
+    linear = [(layer.in_features, layer.out_features) for layer in model if isinstance(layer, nn.Linear)]
+    assert linear == list(zip([6, *hidden], [*hidden, outputs], strict=True))
+    assert model(torch.zeros(batch, 1, 2, 3)).shape == (batch, outputs)
+
+
+@pytest.mark.parametrize("hidden", [0, [8, 0], [2.5], "8", {"a": 8}])
+def test_sizes_that_are_no_counts_are_refused(hidden):
+    with pytest.raises(ValueError, match="`hidden` must be a whole number of at least 1, got"):
+        mlp((1, 2, 2), 2, hidden)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from sfao.lab.data.dataset import Dataset, load_dataset
-from sfao.lab.streams.benchmark import Benchmark
+from sfao.lab.streams.stream import Benchmark
 
 
 @pytest.fixture(scope="session")

@@ -59,20 +59,6 @@ def test_start_leaves_out_the_first_batches_of_the_same_pass(batch_size, start, 
         assert torch.equal(labels, same)
 
 
-def test_batches_have_the_documented_shape_and_types():
-    images, labels = next(make_images().batches(8))
-    assert (images.shape, images.dtype) == ((8, *SHAPE), torch.float32)
-    assert (labels.shape, labels.dtype) == ((8,), torch.int64)
-
-
-def test_the_generator_decides_the_order_and_moves_on():
-    source = make_images()
-    generator = shuffler()
-    first, second = (joined(source.batches(6, generator))[1] for _ in range(2))
-    assert not torch.equal(first, second)
-    assert torch.equal(first, joined(source.batches(7, shuffler()))[1])
-
-
 def test_a_permutation_moves_the_pixels_of_every_channel_alike():
     permutation = torch.randperm(20, generator=shuffler())
     plain = joined(make_images().batches(6))[0].flatten(2)
@@ -109,11 +95,6 @@ def test_batches_come_on_the_device_asked_for():
 def test_a_batch_size_that_is_no_count_is_refused_at_once(batch_size):
     with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1, got"):
         make_images().batches(batch_size)
-
-
-def test_a_negative_start_is_refused_at_once():
-    with pytest.raises(ValueError, match="`start` must be a finite number of at least 0, got -1"):
-        make_images().batches(4, start=-1)
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

@@ -51,30 +51,6 @@ def test_the_usual_stream_of_ten_classes(tiny):
     assert len(stream) == 5
 
 
-@pytest.mark.parametrize(("classes", "tasks", "first"), [(100, 10, "0-9"), (200, 10, "0-19")])
-def test_the_usual_streams_of_many_classes(tiny, classes, tasks, first):
-    stream = split(tiny(classes=classes, train=1, test=1))
-    assert (len(stream), stream.tasks[0].name) == (tasks, first)
-
-
-@pytest.mark.parametrize(("scenario", "outputs"), [("domain", 2), ("task", 10), ("class", 10)])
-def test_the_outputs_of_the_model_and_of_a_task(tiny, scenario, outputs):
-    stream = split(tiny(), scenario=scenario)
-    assert stream.outputs == outputs
-    third = slice(4, 6) if scenario == "task" else slice(0, outputs)
-    assert stream.tasks[2].outputs == third
-
-
-def test_batches_hold_the_images_of_their_classes(tiny):
-    dataset = tiny()
-    task = split(dataset, scenario="class").tasks[1]
-    images, labels = next(task.train.batches(100))
-    assert set(labels.tolist()) == {2, 3}
-    expected = (dataset.train_images[task.train.indices].float() / 255 - 0.2) / 0.5
-    torch.testing.assert_close(images, expected)
-    assert torch.equal(labels, dataset.train_labels[task.train.indices])
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_an_order_moves_whole_tasks(tiny, scenario):
     plain, moved = (split(tiny(), scenario=scenario, order=order) for order in (None, "4,2,0,1,3"))
@@ -83,14 +59,6 @@ def test_an_order_moves_whole_tasks(tiny, scenario):
         assert (task.name, task.classes, task.outputs) == (same.name, same.classes, same.outputs)
         assert torch.equal(task.train.labels, same.train.labels)
     assert (plain.order, moved.order) == ((0, 1, 2, 3, 4), (4, 2, 0, 1, 3))
-
-
-def test_validation_is_held_out_of_training_and_leaves_the_test_part_alone(tiny):
-    dataset = tiny(train=10)
-    for task, plain in zip(split(dataset, validation=0.2, seed=1), split(dataset), strict=True):
-        assert (len(task.train), len(task.validation)) == (16, 4)
-        assert sorted(task.validation.labels.tolist()) == [0, 0, 1, 1]
-        assert torch.equal(task.test.indices, plain.test.indices)
 
 
 def test_held_out_examples_do_not_depend_on_the_stream(tiny):
@@ -121,8 +89,3 @@ def test_one_class_a_task_is_for_the_class_scenario_only(tiny):
         with pytest.raises(ValueError, match=f"`tasks` must leave at least 2 classes a task in scenario '{scenario}'"):
             split(tiny(), tasks=10, scenario=scenario)
     assert len(split(tiny(), tasks=10, scenario="class")) == 10
-
-
-def test_unknown_scenarios_are_refused_with_the_nearest_one(tiny):
-    with pytest.raises(ValueError, match=r"`scenario` must be one of domain, task, class, got 'tasks' .*'task'"):
-        split(tiny(), scenario="tasks")

@@ -21,10 +21,6 @@ def test_the_heads_of_all_tasks_cover_the_outputs(scenario, tasks, classes):
         assert all(outputs == list(range(size)) for outputs in covered)
 
 
-def test_head_sizes():
-    assert {scenario: count_outputs(scenario, 5, 2) for scenario in SCENARIOS} == {"domain": 2, "task": 10, "class": 10}
-
-
 @given(tasks=st.integers(1, 8), seed=st.integers(0, 99))
 def test_a_random_order_is_a_permutation_that_the_seed_decides(tasks, seed):
     order = order_tasks("random", tasks, seed)
@@ -32,17 +28,9 @@ def test_a_random_order_is_a_permutation_that_the_seed_decides(tasks, seed):
     assert order == order_tasks("random", tasks, seed)
 
 
-def test_seeds_give_different_random_orders():
-    assert len({tuple(order_tasks("random", 6, seed)) for seed in range(5)}) > 1
-
-
 @pytest.mark.parametrize("order", ["2,0,1", "2, 0, 1", [2, 0, 1], (2, 0, 1), torch.tensor([2, 0, 1])])
 def test_an_order_is_given_as_text_or_as_numbers(order):
     assert order_tasks(order, 3, seed=0) == (2, 0, 1)
-
-
-def test_without_an_order_tasks_stay_as_they_are():
-    assert order_tasks(None, 4, seed=3) == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("order", ["2,0", "0,0,1", "1,2,3", "a,b,c", "", "randm", [0, 1], [0, 1, None]])

@@ -1,18 +1,13 @@
 """sfao bench: time and memory of a training step on this machine."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sfao.lab.cli.execute import check_out
 from sfao.lab.cli.options import AsJson, Debug, Quiet
-from sfao.lab.cli.terminal import console, error_console, error_handler, print_json
-
-if TYPE_CHECKING:
-    from sfao.lab.bench import Progress
+from sfao.lab.cli.terminal import console, error_handler, print_json, progress_bars
 
 
 def bench(
@@ -55,7 +50,7 @@ def bench(
         check_out(out).mkdir(parents=True, exist_ok=True)  # before hours of measurements are lost
         if threads:
             torch.set_num_threads(threads)
-        with progress_bar(shown=not (quiet or as_json)) as progress:
+        with progress_bars(shown=not (quiet or as_json)) as progress:
             effort = {"turns": 3} if quick else {}
             results = measure(models, counts, ranks, chosen, batch_size=batch_size, progress=progress, **effort)
         table = make_table(results)
@@ -88,23 +83,3 @@ def _parse_counts(name: str, text: str) -> list[int]:
     if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
         raise ConfigError(f"`{name}` must be whole numbers of at least 1 with commas between, got {text!r}")
     return list(dict.fromkeys(map(int, parts)))
-
-
-@contextmanager
-def progress_bar(shown: bool) -> "Iterator[Progress]":
-    """Show a bar over the groups of cases; it is drawn only between measurements, which share the machine."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress
-
-    from sfao.lab.console import text_column
-
-    screen = error_console()
-    columns = (text_column("{task.description}"), BarColumn(), MofNCompleteColumn())
-    disabled = not (shown and screen.is_terminal)  # elsewhere it would leave an empty line
-    with Progress(*columns, console=screen, transient=True, disable=disabled, auto_refresh=False) as display:
-        item = display.add_task("starting", total=None)
-
-        def progress(title: str, done: int, total: int) -> None:
-            display.update(item, description=title, completed=done, total=total)
-            display.refresh()
-
-        yield progress

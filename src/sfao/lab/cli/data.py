@@ -1,16 +1,13 @@
 """sfao data: list, get and verify data sets."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfao.lab.cli.options import AsJson, DataRoot, Debug, Quiet
-from sfao.lab.cli.terminal import FAILED, console, error_console, error_handler, fail, print_json, table
+from sfao.lab.cli.terminal import FAILED, console, error_handler, fail, print_json, progress_bars, table
 
 if TYPE_CHECKING:
-    from sfao.lab.data.fetch import Progress
     from sfao.lab.data.verify import FileResult
 
 data = typer.Typer(help="List, download and verify the data of the benchmarks.", no_args_is_help=True)
@@ -42,7 +39,7 @@ def get(
     name: Name, data_root: DataRoot = None, quiet: Quiet = False, as_json: AsJson = False, debug: Debug = False
 ) -> None:
     """Download a data set and verify it; files that are there already stay."""
-    with error_handler(debug), show_bars(shown=not (quiet or as_json)) as progress:
+    with error_handler(debug), progress_bars(shown=not (quiet or as_json)) as progress:
         from sfao.lab.data.fetch import get_dataset
 
         _check_name(name)
@@ -90,24 +87,3 @@ def _print_results(results: "list[FileResult]", quiet: bool, as_json: bool) -> N
         for row in rows:
             files.add_row(row["status"], row["path"], row["detail"], style=None if row["status"] == "ok" else "red")
         console().print(files)
-
-
-@contextmanager
-def show_bars(shown: bool) -> "Iterator[Progress]":
-    """Show one bar for each piece of work that reports its progress."""
-    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
-
-    from sfao.lab.console import text_column
-
-    columns = (text_column("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    screen = error_console()
-    shown = shown and screen.is_terminal  # elsewhere it would leave an empty line
-    with Progress(*columns, console=screen, transient=True, disable=not shown) as display:
-        known: dict[str, TaskID] = {}
-
-        def progress(what: str, done: int, total: int | None) -> None:
-            if what not in known:
-                known[what] = display.add_task(what, total=total)
-            display.update(known[what], completed=done, total=total)
-
-        yield progress

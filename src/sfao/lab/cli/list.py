@@ -32,19 +32,12 @@ def list_known(
         if kind is not None:
             with reraise_as(ConfigError):
                 check_choice("kind", kind, KINDS)
-        collect = {"benchmarks": _benchmarks, "methods": _methods, "models": _models, "settings": _settings}
-        known = {name: collect[name]() for name in ([kind] if kind else KINDS[:-1])}
+        known = {name: COLLECT[name]() for name in ([kind] if kind else KINDS[:-1])}
         if as_json:
             print_json(known[kind] if kind else known)
             return
-        printers = {
-            "benchmarks": _print_benchmarks,
-            "methods": _print_methods,
-            "models": _print_models,
-            "settings": _print_settings,
-        }
         for name, found in known.items():
-            printers[name](found)
+            PRINT[name](found)
         if kind is None:
             console().print("Change settings with --set, such as --set epochs=1; `sfao list settings` names them all.")
 
@@ -105,10 +98,10 @@ def _settings() -> dict[str, Any]:
 def _print_benchmarks(benchmarks: dict[str, Any]) -> None:
     rows = table("benchmark", "data", "kind", "tasks", "model and settings")
     for name, each in benchmarks.items():
-        settings = dict(each["settings"])
-        model = dict(settings.pop("model"))
-        text = f"{model.pop('name')} {_join(model)} {_join(settings)}"
-        rows.add_row(name, each["data"], each["kind"], str(each["tasks"] or "all"), " ".join(text.split()))
+        model = dict(each["settings"]["model"])
+        settings = {key: value for key, value in each["settings"].items() if key != "model"}
+        text = " ".join(filter(None, (model.pop("name"), _join(model), _join(settings))))
+        rows.add_row(name, each["data"], each["kind"], str(each["tasks"] or "all"), text)
     console().print(rows, "")
 
 
@@ -136,3 +129,12 @@ def _print_settings(parts: dict[str, Any]) -> None:
 
 def _join(values: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+COLLECT = {"benchmarks": _benchmarks, "methods": _methods, "models": _models, "settings": _settings}
+PRINT = {
+    "benchmarks": _print_benchmarks,
+    "methods": _print_methods,
+    "models": _print_models,
+    "settings": _print_settings,
+}

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,3 +113,28 @@ def error_handler(debug: bool, resume: str = "run the same command again to resu
         if is_out_of_memory(error):
             raise fail(f"not enough memory: {text}", FAILED) from None
         raise fail(f"{type(error).__name__}: {text}\nUnexpected error; --debug prints a traceback", FAILED) from None
+
+
+@contextmanager
+def progress_bars(shown: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yield a function that shows on a terminal how much is done of a piece of work: its name, done, in all.
+
+    Bars are drawn only in this call, not in between, where time may be measured.
+    """
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
+
+    from sfao.lab.console import text_column
+
+    columns = (text_column("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    screen = error_console()
+    disabled = not (shown and screen.is_terminal)  # elsewhere it would leave an empty line
+    with Progress(*columns, console=screen, transient=True, disable=disabled, auto_refresh=False) as display:
+        known: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            if what not in known:
+                known[what] = display.add_task(what, total=total)
+            display.update(known[what], completed=done, total=total)
+            display.refresh()
+
+        yield progress

@@ -15,9 +15,8 @@ from sfao.checks import check_choice
 from sfao.lab.data.dataset import Dataset
 from sfao.lab.data.errors import DataError
 from sfao.lab.names import is_own, read_parameters
-from sfao.lab.streams.benchmark import Benchmark, TaskSplit
 from sfao.lab.streams.seeding import draw_validation
-from sfao.lab.streams.stream import SCENARIOS, Stream, make_task, order_tasks
+from sfao.lab.streams.stream import SCENARIOS, Benchmark, Stream, TaskSplit, make_task, order_tasks
 
 RULE = "must be a list or dict of (train, test) pairs of data sets, or a function of no arguments that returns one"
 #: Labels from here on are probably no labels.
@@ -105,18 +104,18 @@ def _read(where: str, dataset: Any) -> Examples:
         raise DataError(f"{where} must have at least one example, got none")
     is_tensors = isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2
     inputs, labels = dataset.tensors if is_tensors else _read_items(where, dataset)
-    if not inputs.is_floating_point() and inputs.dtype != torch.int64:
+    if inputs.is_floating_point():
+        inputs = inputs.float()
+    elif inputs.dtype != torch.int64:
         raise DataError(f"{where} must have inputs of floats, or of int64 for an embedding, got {inputs.dtype}")
-    if inputs.is_floating_point() and not inputs.isfinite().all():
+    if not inputs.isfinite().all():
         raise DataError(f"{where} must have finite inputs, got NaN or infinity")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise DataError(f"{where} must have integers as labels, got {labels.dtype}")
-    if labels.dim() != 1:
-        raise DataError(f"{where} must have one label for each input, got labels of shape {tuple(labels.shape[1:])}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.dim() != 1:
+        found = f"{labels.dtype} of shape {tuple(labels.shape[1:])}"
+        raise DataError(f"{where} must have one integer as the label of each input, got {found}")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= MAX_LABELS:
         raise DataError(f"{where} must have labels from 0 to {MAX_LABELS - 1}, got {low if low < 0 else high}")
-    inputs = inputs.float() if inputs.is_floating_point() else inputs
     return inputs.detach().cpu(), labels.detach().long().cpu()
 
 
@@ -125,14 +124,11 @@ def _read_items(where: str, dataset: Any) -> Examples:
     for number, item in enumerate(items):
         if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Tensor)):
             raise DataError(f"{where} must yield (tensor, label), got {_describe(item)} as item {number}")
-        if item[0].shape != items[0][0].shape:
-            shapes = f"{tuple(item[0].shape)} as item {number} after {tuple(items[0][0].shape)}"
-            raise DataError(f"{where} must have inputs of one shape, got {shapes}")
     try:
-        labels = torch.stack([torch.as_tensor(label) for _, label in items])
+        return torch.stack([inputs for inputs, _ in items]), torch.stack([torch.as_tensor(label) for _, label in items])
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{where} must have integers as labels: {' '.join(str(error).split())[:100]}") from None
-    return torch.stack([inputs for inputs, _ in items]), labels
+        said = " ".join(str(error).split())[:100]
+        raise DataError(f"{where} must have inputs of one shape, and integers as labels: {said}") from None
 
 
 def _shape(inputs: Tensor) -> str:

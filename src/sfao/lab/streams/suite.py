@@ -1,10 +1,10 @@
 """The benchmarks by name: a data set, the way it is split into tasks, and the settings of a run."""
 
 from sfao.lab.names import Registry
-from sfao.lab.streams.benchmark import Benchmark, TaskSplit
 from sfao.lab.streams.own import adapt_benchmark
 from sfao.lab.streams.permuted import permute
 from sfao.lab.streams.split import split
+from sfao.lab.streams.stream import Benchmark, TaskSplit
 
 SPLIT = TaskSplit("split", split)
 PERMUTED = TaskSplit("permuted", permute)
