@@ -160,7 +160,9 @@ def write_notes(group: Group) -> list[str]:
             f"p: two-sided paired t-test of average accuracy against the baseline, {group.baseline}, "
             "over the same seeds; not corrected for several methods."
         )
-        notes += [f"no p for {name}: {test.reason}." for name, test in tests.items() if test.reason]
+        for reason in dict.fromkeys(test.reason for test in tests.values() if test.reason):
+            names = [name for name, test in tests.items() if test.reason == reason]
+            notes.append(f"no p for {', '.join(names)}: {reason}.")
     if bounds := [row.method for row in group.rows if row.is_bound]:
         notes.append(f"Not ranked, as they store data, which counts as held: {', '.join(bounds)}.")
     if group.setting_mismatch:
