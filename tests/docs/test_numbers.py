@@ -26,7 +26,6 @@ ALLOWED = {
     "README.md": {
         "The demo prints": "numbers of the table below, compared in test_the_table_of_the_readme",
         "| | SGD | EWC": "compared in test_the_table_of_the_readme",
-        "**Where it loses.**": "compared in tests/integration/test_readme.py",
     },
     "docs/method.md": {
         "| option | default": SETTINGS,
