@@ -4,13 +4,7 @@ import pytest
 import torch
 
 from sfao.lab.methods.agem import correct
-from tests.lab.methods.short_runs import (
-    events,
-    gradient,
-    make,
-    play,
-    stream,
-)
+from tests.lab.methods.short_runs import events, gradient, make, play, stream
 
 
 def test_a_gradient_that_agrees_is_left_as_it_is():
@@ -50,14 +44,3 @@ def test_no_step_goes_against_the_mean_of_all_stored_examples(scenario, model):
     assert checked == 10
     assert run.decisions["model"]["accept"] + run.decisions["model"]["project"] == 15
     assert scenario == "task" or run.decisions["model"]["project"] > 0
-
-
-def test_concerns():
-    tasks = stream()
-    run = make("agem", tasks)
-    play(run, events(tasks)[:7])
-    expected = "agem: no step ever went against the stored examples"
-    assert run.concerns() == [expected]
-    play(run, events(tasks)[7:])
-    assert run.decisions["model"]["project"] > 0
-    assert run.concerns() == []

@@ -1,7 +1,5 @@
 """DriftBound in the laboratory: the library's class, behind the descent of all methods."""
 
-import inspect
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,7 @@ from torch.optim import SGD, AdamW
 
 from sfao.decision import NonFiniteGradient
 from sfao.drift_bound import DriftBound
-from sfao.lab.methods.drift_bound import BATCH, DriftBoundOptions
+from sfao.lab.methods.drift_bound import BATCH
 from sfao.lab.streams.seeding import make_generator
 from tests.lab.methods.short_runs import events, learn, make, resume, stream, weights
 
@@ -95,8 +93,3 @@ def test_weights_that_diverge_end_the_run_as_divergence():
     method.model.hidden1.weight.data[0, 0] = torch.nan
     with pytest.raises(NonFiniteGradient, match="hidden1"):
         asked[len(asked) // 3 + 3](method)
-
-
-def test_the_defaults_are_those_of_the_class():
-    defaults = {name: p.default for name, p in inspect.signature(DriftBound).parameters.items()}
-    assert DriftBoundOptions().model_dump() == {name: defaults[name] for name in DriftBoundOptions.model_fields}

@@ -9,7 +9,6 @@ from sfao.lab.methods.optimizers import OPTIMIZERS
 from sfao.lab.run.config import configure
 from sfao.lab.run.errors import ConfigError
 from sfao.lab.run.loop import execute
-from sfao.lab.run.setup import place_model
 from tests.lab.methods.scenarios import set_scenario
 from tests.lab.methods.short_runs import EVENTS, events, learn, make, play, resume, stream, weights
 
@@ -175,12 +174,6 @@ def test_the_order_of_channels_in_memory_changes_nothing(name, options):
     torch.testing.assert_close(weights(turned), weights(plain), rtol=1e-3, atol=1e-4)
 
 
-def test_a_model_stays_as_it_is_on_a_cpu():
-    model = make("sgd", stream("domain", "cnn"), model="cnn").model
-    assert place_model(model, torch.device("cpu"), is_own=True) is model
-    assert all(parameter.is_contiguous() for parameter in model.parameters())
-
-
 def test_with_adamw_a_bound_forgets_far_less_than_adamw_alone(tmp_path):
     found = {}
     for method in ("sgd", "drift-bound"):
@@ -223,6 +216,7 @@ def test_bad_options(name, wrong):
 @pytest.mark.parametrize(
     ("method", "given", "rule"),
     [
+        ("trgp", {"scenario": "class"}, "`scenario` must be task with trgp, which must be told the task"),
         ("sgd", {"optimizer": "lion"}, "`optimizer`: input should be 'sgd', 'momentum', 'adam' or 'adamw', got 'lion'"),
         ("sgd", {"optimizer": "adam", "momentum": 0.5}, "`momentum` must be 0 with optimizer adam, which has its own"),
         (
@@ -238,7 +232,7 @@ def test_bad_options(name, wrong):
         ),
     ],
 )
-def test_optimizers_that_do_not_fit_are_refused_in_one_line(method, given, rule):
+def test_settings_that_do_not_fit_are_refused_in_one_line(method, given, rule):
     with pytest.raises(ConfigError) as caught:
         configure("split-mnist-5k", method, settings=given)
     assert str(caught.value).startswith(rule)

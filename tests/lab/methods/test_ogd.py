@@ -7,17 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from sfao.lab.methods.method import TaskView
 from sfao.lab.streams.seeding import make_generator
-from sfao.optimizer import SFAO
-from tests.lab.methods.short_runs import (
-    events,
-    gradient,
-    make,
-    play,
-    stream,
-    weights,
-)
+from tests.lab.methods.short_runs import events, gradient, make, play, stream, weights
 
 
 def stored_directions(run) -> torch.Tensor:
@@ -98,31 +89,3 @@ def test_every_step_is_that_of_the_paper(model, scenario):
         elif what == "end":
             task = arguments[1]
             add_to_basis(twin, basis, islice(task.train.batches(1, make_generator(number, "end")), 5), task.outputs)
-
-
-def test_sfao_that_always_projects_is_ogd_to_the_bit():
-    tasks = stream()
-    run = make("ogd", tasks, {"directions": 5})
-    model = copy.deepcopy(run.model)
-    optimizer = SFAO(
-        model,
-        lr=run.training.lr,
-        momentum=0.0,
-        granularity="global",
-        accept_above=1,
-        discard_below=-1,
-        capacity=15,
-    )
-    for event in events(tasks):
-        play(run, [event])
-        what, number, arguments = event
-        if what == "step":
-            optimizer.zero_grad()
-            cross_entropy(model(arguments[0])[:, arguments[2]], arguments[1]).backward()
-            optimizer.step()
-            assert torch.equal(weights(model), weights(run))
-        elif what == "end":
-            batches = islice(arguments[1].train.batches(1, make_generator(number, "end")), 5)
-            view = TaskView(model, arguments[1].outputs)
-            optimizer.consolidate(batches, model=view, target="logit", per="batch")
-    assert optimizer.counts == run.decisions

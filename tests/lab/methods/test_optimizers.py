@@ -37,14 +37,6 @@ def test_an_average_and_decoupled_decay_as_the_paper_writes_them():
         torch.testing.assert_close(own.detach().double(), theta, rtol=0, atol=1e-6)
 
 
-def test_a_parameter_without_a_gradient_stays():
-    own = nn.Parameter(torch.ones(3))
-    optimizer = Descent([own, nn.Parameter(torch.ones(1))], 0.1, 0.9, "ema", 0.5)
-    optimizer.step()
-    assert torch.equal(own.detach(), torch.ones(3))
-    assert not optimizer.state
-
-
 def test_hooks_of_others_run_once():
     calls = []
     own = nn.Parameter(torch.ones(3))

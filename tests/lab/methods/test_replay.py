@@ -32,21 +32,6 @@ def test_every_pair_has_the_same_chance(batch):
     assert all(abs(count - 100) < 5 * error for count in found.values())
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("batch", [1, 7, 60])
-def test_every_example_has_the_same_chance(batch):
-    """3000 samples of 10 among 60: each is held in a sixth of them, within five standard errors."""
-    found = torch.zeros(60)
-    for seed in range(3000):
-        held = fill(10, 60, seed, batch)
-        assert len(held) == 10
-        kept = held.draw(10).targets
-        assert len(set(kept.tolist())) == 10
-        found[kept] += 1
-    error = (3000 * (1 / 6) * (5 / 6)) ** 0.5
-    assert (found - 500).abs().max() < 5 * error
-
-
 def test_what_belongs_together_stays_together():
     held = Reservoir(5, torch.Generator().manual_seed(0))
     for number in range(40):
@@ -60,42 +45,37 @@ def test_what_belongs_together_stays_together():
     assert torch.equal(inputs * 10, answered)
 
 
-def test_er_learns_the_mean_loss_of_the_batch_and_of_the_stored():
-    tasks = stream("task")
-    run = make("er", tasks, {"examples": 30, "batch": 1000}, lr=1.0)
-    play(run, events(tasks)[:9])
-    _, _, (x, y, outputs) = events(tasks)[9]
-    stored = run.memory.draw(1000)
-    total = cross_entropy(run.model(x)[:, outputs], y, reduction="sum")
-    total = total + sum(
+def stored_loss(run, stored):
+    """The sum of the losses of stored examples, one by one, each on the outputs of its task."""
+    return sum(
         cross_entropy(run.model(one[None])[:, slice(*head)], target[None])
         for one, target, head in zip(stored.inputs, stored.targets, stored.outputs, strict=True)
     )
-    grads = torch.autograd.grad(total / (len(y) + len(stored.targets)), list(run.model.parameters()))
-    before = weights(run)
-    run.step(x, y, outputs)
-    expected = before - torch.cat([grad.flatten() for grad in grads])
-    assert torch.allclose(weights(run), expected, atol=1e-6)
 
 
-def test_derpp_learns_old_answers_and_labels():
-    tasks = stream("domain")
-    run = make("derpp", tasks, {"examples": 30, "batch": 1000, "answers": 0.3, "labels": 0.7}, lr=1.0)
+@pytest.mark.parametrize(
+    ("name", "options"), [("er", {}), ("derpp", {"answers": 0.3, "labels": 0.7})], ids=["er", "derpp"]
+)
+def test_a_step_learns_the_batch_and_the_stored_examples(name, options):
+    tasks = stream("task")
+    run = make(name, tasks, {"examples": 30, "batch": 1000, **options}, lr=1.0)
     play(run, events(tasks)[:9])
     _, _, (x, y, outputs) = events(tasks)[9]
     stored = run.memory.draw(1000)
-    inputs, answered = run.memory.draw_with_logits(1000)
-    loss = cross_entropy(run.model(x), y)
-    loss = loss + 0.3 * mse_loss(run.model(inputs), answered)
-    loss = loss + 0.7 * cross_entropy(run.model(stored.inputs), stored.targets)
+    if name == "er":
+        total = cross_entropy(run.model(x)[:, outputs], y, reduction="sum") + stored_loss(run, stored)
+        loss = total / (len(y) + len(stored.targets))
+    else:
+        inputs, answered = run.memory.draw_with_logits(1000)
+        loss = cross_entropy(run.model(x)[:, outputs], y) + 0.3 * mse_loss(run.model(inputs), answered)
+        loss = loss + 0.7 * stored_loss(run, stored) / len(stored.targets)
     grads = torch.autograd.grad(loss, list(run.model.parameters()))
     before = weights(run)
     run.step(x, y, outputs)
-    expected = before - torch.cat([grad.flatten() for grad in grads])
-    assert torch.allclose(weights(run), expected, atol=1e-6)
+    assert torch.allclose(weights(run), before - torch.cat([grad.flatten() for grad in grads]), atol=1e-6)
 
 
-def test_answers_are_those_of_when_an_example_was_learnt():
+def test_answers_are_those_of_when_an_example_was_learned():
     tasks = stream("domain")
     run = make("derpp", tasks, {"examples": 8})
     begin, step = events(tasks)[:2]

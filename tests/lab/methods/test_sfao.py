@@ -16,18 +16,6 @@ from tests.lab.methods.short_runs import events, learn, make, stream, weights
 LIVELY = {"accept_above": 0.5, "discard_below": -0.2, "samples": 3, "capacity": 6}
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
-@pytest.mark.parametrize("scenario", ["domain", "task", "class"])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_accepting_everything_is_sgd(scenario, model, momentum):
-    tasks = stream(scenario, model)
-    options = {"accept_above": -1, "discard_below": -1}
-    plain = learn(make("sgd", tasks, model=model, momentum=momentum), tasks)
-    method = learn(make("sfao", tasks, options, model, momentum=momentum), tasks)
-    assert torch.equal(weights(method), weights(plain))
-    assert "the gate had no effect" in method.concerns()[0]
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("granularity", ["layer", "global"])
 @pytest.mark.parametrize("scenario", ["domain", "task"])
@@ -72,42 +60,6 @@ def test_a_layer_that_discards_everything_is_a_concern():
     assert "'hidden1', 'classifier' after the first task was discarded" in line
 
 
-def test_a_memory_that_spans_a_layer_is_a_concern():
-    tasks = stream("task")
-    method = make("sfao", tasks, {"capacity": 300})
-    method.model.hidden1.requires_grad_(False)
-    generator = torch.Generator().manual_seed(0)
-    classifier = method.model.classifier
-    for missing in (1, 0):
-        for _ in range(classifier.weight.numel() + classifier.bias.numel() - missing - len(method_memory(method))):
-            classifier.weight.grad = torch.randn(classifier.weight.shape, generator=generator)
-            classifier.bias.grad = torch.randn(classifier.bias.shape, generator=generator)
-            method.optimizer.remember()
-        lines = method.concerns()
-        assert bool(lines) is (missing == 0)
-    assert "layer 'classifier' spans all its parameters" in lines[0]
-    assert "`capacity` is 300" in lines[0]
-
-
-def method_memory(method):
-    return method.optimizer.gate.layers[-1].memory
-
-
-def test_one_task_is_no_concern():
-    tasks = stream()
-    method = make("sfao", tasks)
-    for event in events(tasks)[: len(events(tasks)) // 3]:
-        event(method)
-    assert method.concerns() == []
-
-
-def test_the_defaults_are_those_of_the_gate():
-    assert {name: getattr(SFAOOptions(), name) for name in OPTIONS} == OPTIONS
-    made = make("sfao", stream()).optimizer
-    assert {name: made.param_groups[0][name] for name in OPTIONS} == OPTIONS
-    assert made.gate.seed == 3
-
-
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
@@ -131,3 +83,23 @@ def test_one_threshold_moves_the_default_of_the_other_and_reads_back():
     options = SFAOOptions(accept_above=-1)
     assert (options.accept_above, options.discard_below) == (-1, -1)
     assert SFAOOptions(**options.model_dump()) == options
+
+
+def test_accepting_everything_is_sgd_and_a_concern():
+    tasks = stream("task", "cnn")
+    plain = learn(make("sgd", tasks, model="cnn", momentum=0.9), tasks)
+    method = learn(make("sfao", tasks, {"accept_above": -1}, "cnn", momentum=0.9), tasks)
+    assert torch.equal(weights(method), weights(plain))
+    assert "the gate had no effect" in method.concerns()[0]
+
+
+def test_a_memory_that_spans_a_layer_is_a_concern():
+    tasks = stream()
+    method = learn(make("sfao", tasks, {"capacity": 200, "target": "logit"}), tasks)
+    (line,) = method.concerns()
+    assert "layer 'classifier' spans all its parameters" in line
+    assert "`capacity` is 200" in line
+
+
+def test_the_defaults_are_those_of_the_gate():
+    assert {name: getattr(SFAOOptions(), name) for name in OPTIONS} == OPTIONS

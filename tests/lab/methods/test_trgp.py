@@ -7,8 +7,6 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from sfao.lab.methods.trust_region import choose_axes, choose_trusted, scale_rows
-from sfao.lab.run.config import configure
-from sfao.lab.run.errors import ConfigError
 from tests.lab.methods.short_runs import events, make, play, stream, weights
 
 OPTIONS = {"threshold": 0.8, "examples": 20, "trust": 0.05}
@@ -147,10 +145,3 @@ def test_where_nothing_is_trusted_the_second_task_is_learnt_as_gpm_does():
     assert torch.allclose(*(weights(run) for run in both), atol=1e-5)
     play(both[0], events(tasks)[THIRD - 1 :])
     assert both[0].concerns() == ["trgp: no layer ever trusted a past task; every update was GPM's"]
-
-
-@pytest.mark.parametrize("scenario", ["domain", "class"])
-def test_it_is_refused_where_the_task_is_not_known(scenario):
-    rule = "`scenario` must be task with trgp, which must be told the task that it answers"
-    with pytest.raises(ConfigError, match=f"^{rule}, got '{scenario}'$"):
-        configure("split-mnist-5k", "trgp", settings={"scenario": scenario})
