@@ -84,14 +84,10 @@ def test_rare_cases_are_left_to_the_plain_step():
         assert not run_graphs(optimizer.gate, steps)
         after = [gradient for step in steps for gradient in step.present]
         assert all(torch.equal(a.nan_to_num(9), b.nan_to_num(9)) for a, b in zip(before, after, strict=True))
-
-
-def test_a_layer_without_gradient_decides_nothing():
-    model, optimizer = make_trained(1, capacity=5, **PROJECT)
     steps = make_steps(optimizer, model, 3)
     torch._foreach_zero_(steps[0].present)
     assert run_graphs(optimizer.gate, steps)
-    assert [step.decision for step in steps] == [None, Decision.PROJECT]
+    assert [step.decision for step in steps] == [None, Decision.PROJECT]  # a zero gradient decides nothing
 
 
 def test_graphs_belong_to_a_memory_and_to_the_projection_off_its_span():

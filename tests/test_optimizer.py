@@ -74,16 +74,6 @@ def test_the_defaults_are_the_paper_s_average_and_decay(momentum, decay, maximiz
     assert SFAO(make_model(0)).defaults["momentum"] == 0.9
 
 
-def test_momentum_of_a_schedule_is_followed():
-    model = make_model(1)
-    optimizer = SFAO(model, lr=0.1, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
-    for seed in range(5):
-        learn(model, optimizer, seed, steps=1)
-        schedule.step()
-    assert optimizer.param_groups[0]["momentum"] < 0.9
-
-
 def test_a_learning_rate_that_is_a_tensor():
     plain, gated = make_model(4), make_model(4)
     learn(plain, torch.optim.SGD(plain.parameters(), lr=torch.tensor(0.1), foreach=False), 5)

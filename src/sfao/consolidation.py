@@ -225,8 +225,9 @@ def check_ranks(gate: "Gate", task: Task, ranks: Ranks) -> None:
             "memories": (gate.tasks, [layer.memory.slots for layer in gate.layers]),
         }
     )
-    found = torch.tensor(ranks.gather([weight_fingerprint(layer) for layer in gate.layers]), dtype=torch.float64)
-    distances, most = (found - found[0]).flatten(1).norm(dim=1), ROUNDING * float(found[0].norm())
+    own = [weight for layer in gate.layers for weight in weight_fingerprint(layer)]
+    found = torch.tensor(ranks.gather(own), dtype=torch.float64)
+    distances, most = (found - found[0]).norm(dim=1), ROUNDING * float(found[0].norm())
     others = [rank for rank, distance in enumerate(distances.tolist()) if not distance <= most]
     if others:
         raise ValueError(f"the weights must be the same on all ranks, but differ on {name_ranks(others)}")
@@ -262,10 +263,9 @@ def open_memories(layers: Sequence[Layer], task: int, count: int) -> "list[Incom
             continue
         history = layer.memory.slots, options["capacity"], options["eviction"]
         alike = next((own for known, own in drawn if known == history), None)
-        if alike is None:
-            drawn.append((history, alike := draw_slots(layer, task, count)))
-        generator = alike.generator if alike.layer is layer else layer.generator
-        incoming.append(Incoming(layer, alike.owners, alike.slots, generator))
+        own = Incoming(layer, alike.owners, alike.slots, layer.generator) if alike else draw_slots(layer, task, count)
+        drawn.append((history, own))
+        incoming.append(own)
     return incoming
 
 
@@ -279,7 +279,7 @@ def draw_slots(layer: Layer, task: int, count: int) -> "Incoming":
     return Incoming(layer, {number: slot for slot, number in units.items()}, slots, generator)
 
 
-@dataclass
+@dataclass(eq=False)
 class Incoming:
     """Directions of a task on their way into the memory of a layer, which changes only in `commit`.
 

@@ -18,8 +18,8 @@ from sfao.options import OPTIONS, read_options
 if TYPE_CHECKING:
     from sfao.gate import Gate
 
-#: Numbers of a fingerprint, and the most rows and columns of a parameter that it reads.
-NUMBERS, SIDE = 16, 256
+#: Weights of each parameter in a fingerprint, at most.
+NUMBERS = 64
 #: Weights further than this from those that were saved, relative to their norm, are others.
 FAR = 0.5
 CHECKSUM = "checksum"
@@ -136,23 +136,9 @@ def _add_to_checksum(found: Any, value: Any) -> None:
 
 
 def weight_fingerprint(layer: Layer) -> list[float]:
-    """Return a few numbers that tell the weights of a layer from others.
-
-    Each is s' W t for random signs s and t, over some rows and columns: the distance of two fingerprints is about that
-    of the weights.
-    """
-    total = torch.zeros(NUMBERS, dtype=torch.float64, device="cpu")
-    generator = torch.Generator("cpu").manual_seed(0)
-    for parameter, (rows, columns) in zip(layer.parameters, layer.memory.shapes, strict=True):
-        matrix = full_tensor(parameter.detach()).reshape(rows, columns)
-        matrix = matrix[:: -(-rows // SIDE), :: -(-columns // SIDE)].double().cpu()
-        left, right = (
-            torch.randint(0, 2, (NUMBERS, size), generator=generator, device="cpu").double() * 2 - 1
-            for size in matrix.shape
-        )
-        total += ((left @ matrix) * right).sum(1)
-    found: list[float] = total.tolist()
-    return found
+    """Return some weights of a layer, evenly spaced: they tell its weights from others."""
+    flat = [full_tensor(parameter.detach()).reshape(-1) for parameter in layer.parameters]
+    return [weight for own in flat for weight in own[:: -(-len(own) // NUMBERS)].double().tolist()]
 
 
 def check_fingerprints(gate: "Gate") -> None:

@@ -68,18 +68,6 @@ def test_products_and_projection_are_those_of_plain_vectors(kind, count, rows, c
     assert torch.allclose(found, vector - plain.sum(0), atol=1e-5 * scale)
 
 
-@pytest.mark.parametrize("kind", STORAGES)
-def test_grown_rows_are_zero(kind):
-    layout = (4, (6, 1))
-    memory = make_memory(kind, layout, make_gradients(layout, 3))
-    gradient = [randn(4, 6, seed=3), randn(4, 1, seed=4)]
-    dots = memory.dots(gradient)
-    memory.grow([(6, (6, 1))])
-    larger = [torch.cat([part, randn(2, part.shape[1], seed=7)]) for part in gradient]
-    assert torch.allclose(memory.dots(larger), dots, atol=1e-6)
-    assert memory.size == 42
-
-
 def test_a_memory_that_spans_a_layer_says_so():
     layout = (2, (2,))
     assert make_memory("dense", layout, [[matrix] for matrix in randn(4, 2, 2)]).spans_everything()
