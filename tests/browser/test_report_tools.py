@@ -185,14 +185,6 @@ def test_a_filter_leaves_what_was_chosen_and_stays_in_the_address(page):
     assert page.locator("#filtered").is_hidden()
 
 
-def test_a_damaged_address_filters_nothing_and_complains_of_nothing(context, address):
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(f"{address}#row=nobody&%E0%A4%A=1&=&seed")
-    assert errors == []
-    assert len(names(page)) > 3
-
-
 # -- Values and downloads --------------------------------------------------------------------------------------------
 
 

@@ -39,15 +39,6 @@ def test_all_who_look_within_a_moment_get_the_same_and_the_end_is_told_at_once(t
     assert [bucket[0] for bucket in told["history"]["buckets"]] == [20, 40]
 
 
-def test_a_moment_later_there_is_another(tmp_path):
-    clock = Clock()
-    live = LiveRun(tmp_path, lambda: None, clock)
-    live.as_json()
-    write_step(tmp_path, 20)
-    clock.now = 1.1 * REFRESH
-    assert len(json.loads(live.as_json())["history"]["buckets"]) == 1
-
-
 def test_telemetry_that_cannot_be_read_is_told_until_it_can(tmp_path):
     clock = Clock()
     live = LiveRun(tmp_path, lambda: None, clock)

@@ -141,25 +141,6 @@ def test_a_busy_port_is_refused_in_a_line(idle, tmp_path):
     assert str(refused.value) == f"`--live-port` must be a free port, got {busy}: in use"
 
 
-def test_the_port_is_free_again_at_once(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    for _ in range(2):
-        with serve_run(tmp_path, port, print):
-            assert ask(f"http://127.0.0.1:{port}")[0].status == 200
-
-
-def test_an_error_in_the_server_is_said_once_and_leaves_the_run_alone(tmp_path, monkeypatch):
-    said = []
-    with serve_run(tmp_path, None, said.append) as live:
-        live._announce()
-        monkeypatch.setattr(live, "_read_state", lambda: 1 / 0)
-        for _ in range(2):
-            assert list(Events(said[0].split()[-1])) == []
-    assert said[1:] == ["sfao: the live page has an error, the run goes on: ZeroDivisionError: division by zero"]
-
-
 def test_every_error_ends_the_server_and_is_told_to_who_looks(tmp_path):
     said, states, readers = [], [], []
 

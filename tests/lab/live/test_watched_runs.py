@@ -3,9 +3,6 @@
 import json
 from math import inf
 
-import torch
-
-from sfao.lab.live.server import serve_run
 from sfao.lab.run.errors import Interrupted
 from sfao.lab.run.run_log import STEPS
 from tests.lab.live.client import Events
@@ -60,13 +57,6 @@ def test_a_resumed_run_shows_the_earlier_part_too(tmp_path):
     assert again.record.status == "done"
 
 
-def test_a_method_without_a_gate_has_a_history_without_layers(tmp_path):
-    with held_run(tmp_path / "run", "sgd", first=40) as held:
-        state = next(iter(Events(held.address)))
-        assert state["history"]["layers"] == []
-        assert [bucket[3] is not None for bucket in state["history"]["buckets"]] == [True, True]
-
-
 def test_lines_that_a_rollback_cut_are_gone_and_the_rollback_is_told(tmp_path):
     guard = {"guard.kind": "measured", "guard.rise": 1e-4, "guard.every": 10, "guard.rollbacks": 1, "validation": 0.2}
     with held_run(tmp_path / "run", "sgd", first=10, lr=0.3, **guard) as held:
@@ -80,15 +70,6 @@ def test_lines_that_a_rollback_cut_are_gone_and_the_rollback_is_told(tmp_path):
     assert "rollback in task 2" in end["notices"][0]
 
 
-def test_a_diverged_run_says_so(tmp_path):
-    with held_run(tmp_path / "run", "sgd", first=1, lr=1e30) as held:
-        events = Events(held.address)
-        held.go_to(inf)
-        *_, end = events
-    assert (end["ending"]["status"], end["ending"]["headline"]) == ("diverged", "The run diverged")
-    assert end["ending"]["text"] == held.record.error
-
-
 def test_telemetry_that_cannot_be_read_is_told_and_the_run_goes_on(tmp_path):
     with held_run(tmp_path / "run", first=20) as held:
         with open(tmp_path / "run" / STEPS, "a") as file:
@@ -97,10 +78,3 @@ def test_telemetry_that_cannot_be_read_is_told_and_the_run_goes_on(tmp_path):
         assert state["notices"] == [f"a line of {STEPS} is damaged; this page leaves it out"]
         assert len(state["history"]["buckets"]) == 1
     assert held.record.status == "done"
-
-
-def test_the_random_numbers_of_the_command_are_left_alone(tmp_path):
-    before = torch.get_rng_state()
-    with serve_run(tmp_path, None, lambda text: None) as live:
-        live.as_json()
-    assert torch.equal(before, torch.get_rng_state())

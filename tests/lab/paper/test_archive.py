@@ -30,13 +30,6 @@ def test_records_are_found_by_settings_not_by_seed_or_device():
     assert len(archive) == 3
 
 
-def test_other_records_fill_gaps_only():
-    own, others = [record(SGD, 0)], [record(SGD, 0), record(SGD, 1), record(EWC, 2)]
-    archive = Archive(own).complete_from(others)
-    assert archive.find(SGD) == own
-    assert archive.find(EWC) == others[2:]
-
-
 def test_settings_that_a_record_does_not_have_count_as_their_defaults():
     old = record(SGD)
     del old.config["fraction"]

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from sfao.lab.paper.archive import Archive
-from sfao.lab.paper.figures import draw_averages, draw_thresholds, write_figure
+from sfao.lab.paper.figures import draw_averages, write_figure
 from sfao.lab.paper.results import fill_table
-from sfao.lab.paper.series import THRESHOLDS, find_series, table_series
+from sfao.lab.paper.series import find_series, table_series
 from sfao.lab.report.style import as_picture
 from sfao.lab.run.errors import FolderError
 from sfao.lab.run.run_log import digest_steps
@@ -58,11 +58,3 @@ def test_averages_are_drawn_with_their_differences():
     assert ">-5.7<" in picture  # 70 beside 75.74
     assert "Table 2" not in picture
     assert draw_averages([fill_table(1, "released", Archive([]))]) is None
-
-
-def test_thresholds_are_drawn_where_there_are_runs():
-    series = table_series(11, "released")
-    records = [record(series["Split MNIST", column], seed, 0.8) for column in THRESHOLDS for seed in range(2)]
-    drawing = draw_thresholds("released", Archive(records))
-    assert [ax.get_title(loc="left") for ax in drawing.figure.axes] == ["Split MNIST", ""]
-    assert draw_thresholds("released", Archive([])) is None

@@ -65,12 +65,6 @@ def test_what_failed_is_done_again_and_what_diverged_is_not(out, root):
     assert [job.config.seed for job in plan.left] == [0]
 
 
-def test_runs_done_on_a_gpu_are_taken_on_a_machine_without_one(out, root):
-    leave(out, SGD, device="cuda")
-    plan = plan_runs([SGD], [0], out, device="cpu", data_root=root)
-    assert (len(plan.done), plan.left) == (1, [])
-
-
 def test_the_same_run_under_another_preset_is_not_done_again(out, root):
     leave(out, SGD)
     leave(out, TABLE1["SFAO", ""])

@@ -1,6 +1,5 @@
 """Tables from records: what fills which cell, how it is printed, and what is refused."""
 
-import json
 from io import StringIO
 
 import pytest
@@ -49,12 +48,6 @@ def test_a_row_has_the_final_accuracies_their_average_and_the_forgetting():
     ]  # fmt: skip
     assert lines_of(table, "ours")[1][-2:] == ["not run", ""]
     assert "- Not run: EWC; SI; OGD; SFAO." in as_markdown(table)
-
-
-def test_the_papers_forgetting_is_that_of_the_threshold_of_our_runs():
-    for preset, implied in (("released", 13.00), ("paper", 13.12)):
-        table = fill_table(1, preset, Archive([]))
-        assert row_of(table, "SFAO").cells[-1].paper.mean == pytest.approx(implied)
 
 
 def test_memory_and_directions_of_the_runs():
@@ -123,30 +116,6 @@ def test_failed_runs_are_counted_and_left_out():
     table = table1(records)
     assert row_of(table, "SGD").seeds == [1]
     assert "SGD: 1 runs failed or diverged; the numbers leave them out." in as_markdown(table)
-
-
-def test_cells_tell_their_seeds_where_they_differ():
-    series = table_series(10, "released")
-    counts = {"SFAO 0.95": 2, "SFAO 0.90": 1}
-    found = [record(series["Split CIFAR-10", c], seed, 0.5) for c, n in counts.items() for seed in range(n)]
-    line = lines_of(fill_table(10, "released", Archive(found)), "ours")[2]
-    assert line == ["", "0.5000 ± 0.0000 (n = 2)", "0.5000 (n = 1)", "", "", "1 to 2", "all"]
-
-
-def test_rows_of_another_protocol_are_named_with_the_command():
-    text = as_markdown(table1([record(TABLE1["SGD"])]))
-    assert "The paper used another protocol for EWC, SI; `sfao reproduce table1 --as-released` follows it." in text
-    assert "- The paper's SI: A multi-head run" in text
-    assert "The paper's SI" not in as_markdown(table1([record(TABLE1["SGD"])]), brief=True)
-
-
-def test_json_is_plain_and_complete():
-    made = json.loads(json.dumps(table1([record(TABLE1["SGD"], seed) for seed in range(2)]).as_json()))
-    assert (made["table"], made["preset"], made["as_released"]) == ("table1", "released", False)
-    first = made["rows"][0]
-    assert (first["name"], first["shares"], first["failed"]) == ("SGD", [1.0], 0)
-    assert first["cells"][0]["paper"] == {"mean": 67.4, "std": 0.5}
-    assert first["cells"][0]["ours"]["n"] == 2
 
 
 @pytest.mark.parametrize("width", [60, 200])

@@ -64,20 +64,6 @@ def test_preset_released_is_the_notebooks():
     assert [config_of(number, "OGD").options["directions"] for number in (1, 2, 3, 5)] == [None, None, 30, 1]
 
 
-def test_folders_are_named_after_the_run():
-    def folder(number, row, column="", preset="released", as_released=False, **how):
-        return table_series(number, preset, as_released)[row, column].folder(Path("out"), 4, **how).as_posix()
-
-    assert folder(1, "SGD") == "out/released/split-mnist/sgd-4"
-    assert folder(1, "SFAO", preset="paper", scale=Scale(0.05)) == "out/paper/split-mnist-fraction0.05/sfao-4"
-    assert folder(6, "EWC") == "out/released/split-cifar10-wrn/ewc-4"
-    assert folder(10, "Permuted MNIST (5)", "SFAO 0.95") == "out/released/permuted-mnist-tasks5/sfao-accept0.95-4"
-    assert folder(10, "Permuted MNIST (5)", "SFAO 0.80") == "out/released/permuted-mnist-tasks5/sfao-4"
-    assert folder(1, "SI", as_released=True) == "out/released/split-mnist/si-task-4"
-    assert folder(3, "SGD", as_released=True) == "out/released/split-cifar100/sgd-fresh-4"
-    assert folder(5, "SGD", as_released=True) == "out/released/split-cifar100-tasks50/sgd-fresh-4"
-
-
 def test_as_released_follows_the_paper_row_by_row():
     configs = {row: series.config() for (row, _), series in table_series(5, "released", True).items()}
     assert (configs["EWC"].scenario, configs["SI"].scenario, configs["OGD"].scenario) == ("class", "task", "domain")

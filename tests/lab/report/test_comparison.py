@@ -200,13 +200,6 @@ def test_among_themselves_methods_that_store_data_are_ranked_but_joint_is_not():
     assert only_group(records).baseline == "gem"
 
 
-def test_what_a_record_says_of_stored_data_counts_for_methods_that_are_not_known_here():
-    rows = only_group([record("own:Replay", 0, stores_data=True), record("own:Other", 0), record("sgd", 0)]).rows
-    assert [(row.method, row.stores_data) for row in rows] == [
-        ("own:Other", False), ("sgd", False), ("own:Replay", True),
-    ]  # fmt: skip
-
-
 def test_a_warning_is_listed_once_with_the_runs_it_concerns():
     records = [record("ewc", seed, warnings=["the penalty is always zero"]) for seed in (0, 1)]
     records += [record("si", 4, warnings=["the penalty is always zero", "another"])]

@@ -43,13 +43,6 @@ def test_methods_come_in_their_order_with_the_bound_last(compared, tmp_path):
     assert [row.method for row in group.group.rows] == order
 
 
-def test_names_tell_runs_of_several_folders_apart(compared, tmp_path):
-    for name in ("x", "y"):
-        shutil.copytree(compared / "sgd-0", tmp_path / name / "sgd-0")
-    assert [run.name for run in load_runs([tmp_path / "x", tmp_path / "y"])] == ["x/sgd-0", "y/sgd-0"]
-    assert [run.name for run in load_runs([tmp_path / "x" / "sgd-0"])] == ["sgd-0"]
-
-
 def test_no_runs_are_an_error_that_names_the_folder(compared, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()

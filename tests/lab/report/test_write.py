@@ -9,9 +9,8 @@ from html import unescape
 
 import pytest
 
-from sfao.lab.report.headline import find_finding
 from sfao.lab.report.runs import group_runs
-from sfao.lab.report.write import make_page, write_report
+from sfao.lab.report.write import write_report
 from sfao.lab.run.errors import ReportError
 from tests.lab.report.real_runs import HOSTILE, edited, report, share_hostile_report, share_report
 
@@ -139,15 +138,6 @@ def test_the_data_are_those_of_the_records(runs, html):
     counts = [layer["seeds"]["0"]["decisions"] for layer in first["gates"]]
     (last,) = (run.steps[-1]["decisions"] for run in runs if run.name == "sfao-0")
     assert [sum(map(sum, own)) for own in counts] == [sum(layer.values()) for layer in last.values()]
-
-
-def test_one_group_opens_with_its_headline_and_several_with_their_benchmarks(runs, html):
-    (opening,) = re.findall(r"<h1>(.*?)</h1>", html)
-    assert opening == "split-mnist-5k, permuted-mnist-5k"
-    alone = [run for run in runs if run.name == "sgd-0"]
-    (group,) = group_runs(alone)
-    (headline,) = re.findall(r"<h1>(.*?)</h1>", make_page([group]))
-    assert headline == find_finding(group.group).headline
 
 
 def test_notices_are_on_the_page(compared, tmp_path):
