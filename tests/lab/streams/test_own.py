@@ -118,7 +118,6 @@ THREE = torch.zeros(3)
         (3, "`stream` must be a list or a dict of tasks, got int"),
         ([], "`stream` must have at least one task, got none"),
         ([GOOD], "`stream`: task 1 must be (train, test), two torch data sets, got TensorDataset"),
-        ([(GOOD, GOOD, GOOD)], "`stream`: task 1 must be (train, test)"),
         ([(GOOD, 3)], "`stream`: the test set of task 1 must be a torch data set with a length, got int"),
         ([(Endless(), GOOD)], "the training set of task 1 must be a torch data set with a length, got Endless"),
         ({"a": (GOOD, Items([]))}, "`stream`: the test set of a must have at least one example, got none"),
