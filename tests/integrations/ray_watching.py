@@ -69,6 +69,7 @@ def hidden_node(address, *hidden, cpus):
         ["unshare", "-m", "sh", "-c", f"{covers} && exec {start}"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "PATH": f"{RAY.parent}:{os.environ['PATH']}"},  # Ray looks for its commands there
     )
     try:
         wait_for(lambda: max(count_cpus(address)) == cpus)

@@ -231,22 +231,9 @@ def test_ctrl_c_on_a_ray_of_its_own(reference, tmp_path):
 
 def test_tune_on_a_cluster_in_json_alone(cluster, tmp_path):
     """Trials are asked for one after the other; a failed worker would write to standard output."""
-    arguments = [
-        "tune",
-        "split-mnist-5k",
-        "--method",
-        "sgd",
-        "--search",
-        "lr=0.01:0.1:log",
-        "--trials",
-        "3",
-        "--seeds",
-        "1",
-        "--set",
-        "epochs=1",
-    ]
-    where = ["--launcher", "ray", "--address", cluster.address, "--out", str(tmp_path / "study"), "--json"]
-    done = CliRunner().invoke(app, [*arguments, *where])
+    what = "tune split-mnist-5k --method sgd --search lr=0.01:0.1:log --trials 3 --seeds 1 --set epochs=1 --json"
+    where = ["--launcher", "ray", "--address", cluster.address, "--out", str(tmp_path / "study")]
+    done = CliRunner().invoke(app, [*what.split(), *where])
     assert done.exit_code == 0, done.output
     assert [trial["number"] for trial in json.loads(done.stdout)["trials"]] == [0, 1, 2]
 
@@ -258,12 +245,9 @@ def check_refused(address, match, tmp_path, **needs):
 
 
 def test_more_than_a_node_has_is_refused(cluster, tmp_path):
-    check_refused(
-        cluster.address, r"`cpus` must fit on a node of the cluster, whose largest has 1, got 64", tmp_path, cpus=64
-    )
-    check_refused(
-        cluster.address, r"`gpus` must fit on a node of the cluster, whose largest has 0, got 1", tmp_path, gpus=1
-    )
+    rule = "`cpus` and `gpus` must fit on one node of the cluster"
+    check_refused(cluster.address, f"{rule}, got 64 and 0; its nodes have 1 and 0, 1 and 0", tmp_path, cpus=64)
+    check_refused(cluster.address, f"{rule}, got 1 and 1", tmp_path, gpus=1)
 
 
 def test_an_address_that_leads_nowhere_is_refused_at_once(tmp_path, monkeypatch):
