@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.faults import tally
-from tests.faults.tally import SOAK, TALLY, Attack, in_soak
+from tests.faults.tally import SOAK, TALLY, Attack
 
 
 def _fail() -> None:
@@ -36,21 +35,3 @@ def test_an_attack_that_tries_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv(TALLY, raising=False)
     with pytest.raises(AssertionError, match="nothing was tried"):
         Attack("record.json", "one digit changed").end()
-
-
-def test_attacks_are_longer_in_a_soak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SOAK, raising=False)
-    assert in_soak(50, 100_000) == 50
-    monkeypatch.setenv(SOAK, "1")
-    assert in_soak(50, 100_000) == 100_000
-    assert in_soak(8, 1) == 1
-    monkeypatch.setenv(SOAK, "0.1")
-    assert in_soak(50, 100_000) == 10_000
-    assert in_soak(50, 60) == 50
-    assert in_soak(80, 1) == 10
-    assert in_soak(float("inf"), 2.0) == 20.0
-
-
-def test_the_parts_of_an_attack_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "PARTS", 3)
-    assert sorted(number for part in range(3) for number in tally.list_part(range(10), part)) == [*range(10)]

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from sfao.lab.run.config import complete_settings, configure, make_config, parse_setting
-from sfao.lab.run.errors import ConfigError, FolderError, reraise_as
+from sfao.lab.run.errors import ConfigError
 
 
 def test_settings_come_from_the_benchmark_the_file_and_the_command_in_this_order(tmp_path):
@@ -164,14 +164,6 @@ def test_aliases_and_merged_keys_are_no_repetition(tmp_path):
 def test_bad_set(text):
     with pytest.raises(ConfigError, match="--set"):
         parse_setting(text)
-
-
-def test_a_value_error_says_the_same_as_another_error():
-    with pytest.raises(FolderError, match=r"^sgd: `lr` must be above 0$") as raised, reraise_as(FolderError, "sgd: "):
-        raise ValueError("`lr` must be above 0")
-    assert isinstance(raised.value.__cause__, ValueError)
-    with pytest.raises(KeyError), reraise_as(ConfigError):
-        raise KeyError("not for the user")
 
 
 def test_errors_need_no_torch_and_no_pydantic():

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from sfao.lab.run.compare import compare
-from sfao.lab.run.config import configure
 from sfao.lab.run.errors import FolderError, Interrupted
 from sfao.lab.run.jobs import plan
 from sfao.lab.run.loop import execute
@@ -171,11 +170,3 @@ def test_the_runs_of_a_comparison_log_each_in_its_folder(tmp_path):
     jobs = plan("split-mnist-5k", ["sgd", "sfao"], [0], tmp_path, settings=FAST)
     for record, job in zip(compare(jobs, workers=1, log=["csv"]), jobs, strict=True):
         assert values_of(read(job.folder), "metrics/average_accuracy") == {100: record.metrics["average_accuracy"]}
-
-
-def test_a_configuration_is_logged_by_the_names_that_set_takes():
-    from sfao.lab.run.run_log import flatten
-
-    names = flatten(configure("split-mnist-5k", "sfao", settings=FAST).model_dump())
-    assert names["lr"] == 0.05
-    assert {"model.hidden", "options.accept_above"} <= names.keys()

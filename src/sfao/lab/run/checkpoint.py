@@ -53,7 +53,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], config: Mapping[str,
         file.write(digest.encode())
 
 
-def load_checkpoint(folder: Path) -> LoadedCheckpoint | None:
+def load_checkpoint(folder: Path, *, with_state: bool = True) -> LoadedCheckpoint | None:
     """Return the latest intact state, or None if there is no checkpoint at all.
 
     Only a wrong digest is damage. A file that can't be read now, for want of rights or memory, raises its own error:
@@ -65,7 +65,7 @@ def load_checkpoint(folder: Path) -> LoadedCheckpoint | None:
         try:
             with name_file_in_errors(path), open_file(path, os.O_RDONLY) as file:
                 label = _verify(file, name)
-                state = _load(file)
+                state = torch.load(file, weights_only=True, map_location="cpu") if with_state else {}
         except FileNotFoundError:
             continue
         except _DamagedError as error:
@@ -77,14 +77,8 @@ def load_checkpoint(folder: Path) -> LoadedCheckpoint | None:
 
 def read_label(folder: Path) -> Label | None:
     """Return the run that the latest intact state is of, without loading the state; None if there is none."""
-    for name in (LATEST, PREVIOUS):
-        path = folder / name
-        try:
-            with name_file_in_errors(path), open_file(path, os.O_RDONLY) as file:
-                return _verify(file, name)
-        except (FileNotFoundError, _DamagedError):
-            continue
-    return None
+    loaded = load_checkpoint(folder, with_state=False)
+    return None if loaded is None else loaded.label
 
 
 def remove_checkpoints(folder: Path) -> None:
@@ -115,11 +109,6 @@ def _save(state: Mapping[str, Any], file: BinaryIO) -> None:
         if writer.error is not None:  # a full disk, say, which torch hides behind an error of its own
             raise writer.error from None
         raise
-
-
-def _load(file: BinaryIO) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
-    return state
 
 
 class _ErrorKeeper:

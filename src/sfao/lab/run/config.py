@@ -142,22 +142,17 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> "RunConfig":
-        watches = [
-            name
-            for name, asked in (
-                ("schedule: plateau", self.schedule == "plateau"),
-                ("early_stopping", self.early_stopping is not None),
-            )
-            if asked
-        ]
-        for name in watches:
-            self._check_validation(f"`{name}`")
+        watches = "schedule: plateau" if self.schedule == "plateau" else ""
+        if self.early_stopping is not None:
+            watches = watches or "early_stopping"
+        if watches:
+            self._check_validation(f"`{watches}`")
             if METHODS[self.method].needs_task:
-                raise ValueError(f"`{name}` must be left out with {self.method}, which has weights for each task")
+                raise ValueError(f"`{watches}` must be left out with {self.method}, which has weights for each task")
         if self.schedule == "plateau" and self.lr_min >= self.lr:
             raise ValueError(f"`lr_min` must be below `lr`, {self.lr:g}, or a task ends at once, got {self.lr_min:g}")
-        if self.guard is not None and (watches or self.schedule != "constant"):
-            raise ValueError(f"`guard` must be left out with `{(watches or ['schedule: cosine'])[0]}`: both set lr")
+        if self.guard is not None and (watches or self.schedule == "cosine"):
+            raise ValueError(f"`guard` must be left out with `{watches or 'schedule: cosine'}`: both set lr")
         return self
 
     def _check_validation(self, setting: str) -> None:
