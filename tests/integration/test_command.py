@@ -133,9 +133,9 @@ def test_options_of_a_cluster_need_one(command, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ({"cpus": 0}, "`cpus` must be above 0, got 0"),
-        ({"cpus": 1.5}, "`cpus` must be a whole number if it is above 1, got 1.5"),
-        ({"gpus": float("inf")}, "`gpus` must be at least 0, got inf"),
+        ({"cpus": 0}, "`cpus` must be above 0, and a whole number if it is above 1, got 0"),
+        ({"cpus": 1.5}, "`cpus` must be above 0, and a whole number if it is above 1, got 1.5"),
+        ({"gpus": float("inf")}, "`gpus` must be at least 0, and a whole number if it is above 1, got inf"),
     ],
 )
 def test_amounts_that_no_node_can_have_are_refused(options, rule):
