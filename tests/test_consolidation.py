@@ -237,6 +237,16 @@ def test_bad_arguments(arguments, message):
     assert optimizer.gate.tasks == 0
 
 
+def test_the_arguments_of_version_0_1():
+    model = network()
+    optimizer = SFAO(model)
+    with pytest.raises(ValueError, match=r"got a Sequential; call consolidate\(batches, loss\)"):
+        optimizer.consolidate(model, task(0), loss)
+    with pytest.raises(TypeError, match=r"by position; call consolidate\(batches, loss\)"):
+        optimizer.consolidate(task(0), loss, None)
+    assert optimizer.gate.is_empty
+
+
 def test_a_model_in_the_place_of_the_loss():
     model, optimizer = make_trained(0)
     with pytest.raises(ValueError, match=r"got the model; call consolidate\(batches, loss\)"):

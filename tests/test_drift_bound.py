@@ -237,7 +237,7 @@ def test_zero_inputs_and_zero_weights() -> None:
     assert all(math.isfinite(value) for value in bound.telemetry().values())
 
 
-@pytest.mark.parametrize("bad", ["nan", "empty", "loss", "order", "shape"])
+@pytest.mark.parametrize("bad", ["nan", "empty", "loss", "order", "shape", "old"])
 def test_failed_consolidations_change_nothing(bad: str) -> None:
     model = make_mlp()
     bound, optimizer = consolidated(model, BATCHES)
@@ -251,6 +251,7 @@ def test_failed_consolidations_change_nothing(bad: str) -> None:
         "loss": (OTHERS, nn.CrossEntropyLoss(reduction="none")),
         "order": (cross_entropy, OTHERS),
         "shape": ((x, y), cross_entropy),
+        "old": (model, OTHERS, cross_entropy),
     }[bad]
     message = {"nan": "layer '0'", "empty": "at least one batch", "loss": "scalar"}.get(bad, "`batches` must")
     before, weights, random = bound.state_dict(), copy_weights(model), torch.get_rng_state()

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import torch
 from torch import Tensor, nn
@@ -327,7 +327,7 @@ class DriftBound:
     # -- Consolidation ---------------------------------------------------------------------------------
 
     def consolidate(
-        self, batches: Iterable[Batch], loss: Loss | None = None, *, objective: Objective | None = None
+        self, batches: Iterable[Batch], loss: Loss | None = None, *others: Never, objective: Objective | None = None
     ) -> int:
         """Store what must not be lost of a finished task; return the number of examples that were run.
 
@@ -346,6 +346,8 @@ class DriftBound:
             >>> bound.consolidate(loader, torch.nn.CrossEntropyLoss())
         """
         check_batches(batches, loss, objective)
+        if others:
+            raise TypeError("only `batches` and `loss` may be given by position; call consolidate(batches, loss)")
         if not self._attachments:
             raise RuntimeError("consolidate() needs an optimizer to bound; call attach(optimizer) first")
         if self._loaded:
