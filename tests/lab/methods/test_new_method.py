@@ -80,5 +80,5 @@ def test_it_is_listed_and_reported(sfao, tmp_path):
     sfao("report", "runs")
     (table,) = (tmp_path / "runs" / "report").glob("*.md")
     rows = [line.split("|")[1].strip() for line in table.read_text().splitlines() if line.startswith("|")][2:]
-    assert [row.split()[0] for row in rows] == ["sgd", "slow", "*joint"]
+    assert [row.split()[0] for row in rows] == ["sgd", "slow", "*joint*"]
     assert "slow" in (tmp_path / "runs" / "report" / "report.html").read_text()

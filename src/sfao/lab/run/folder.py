@@ -85,8 +85,8 @@ def find_difference(held: Mapping[str, Any], config: RunConfig) -> str:
     """Return the first setting in which a run differs from this one, in words; empty if none does."""
     held, wanted = complete_settings(dict(held)), config.model_dump()
     for name in wanted:
-        if held[name] != wanted[name]:
-            return f"`{name}` is {held[name]!r} there and {wanted[name]!r} here"
+        if held.get(name) != wanted[name]:
+            return f"`{name}` is {held.get(name)!r} there and {wanted[name]!r} here"
     return ""
 
 
