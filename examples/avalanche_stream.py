@@ -12,8 +12,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from sfao.integrations.avalanche import DriftBoundPlugin, GatePlugin
-from sfao.lab.data.idx import read_images
-from sfao.lab.data.mnist import DIGITS
+from sfao.lab.data.mnist import DIGITS, read_images
 
 warnings.filterwarnings("ignore", module="avalanche")
 torch.set_num_threads(1)  # small tensors gain nothing from more
