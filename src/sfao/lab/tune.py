@@ -1,5 +1,6 @@
 """Settings chosen on validation data, by a search or a grid. Optuna proposes the settings and stores the study."""
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -280,10 +281,15 @@ def _open_study(out: Path, description: Mapping[str, Any]) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     journal = out / JOURNAL
     (out / f"{JOURNAL}.lock").unlink(missing_ok=True)  # left by a process that was killed
+    lines: list[bytes] = []
     if journal.exists():
         with open_file(journal, os.O_RDWR, "r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)  # a line that a full disk cut short
+            held = file.read()
+            file.truncate(held.rfind(b"\n") + 1)  # a line that a full disk cut short
+            lines = held.split(b"\n")[:-1]
     try:
+        for line in lines:
+            json.loads(line)  # Optuna ignores a damaged last line until it has written another
         backend = JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal)))
         storage = optuna.storages.JournalStorage(backend)
         if storage.get_all_studies():  # `load_if_exists` writes into the journal even if the study is another
