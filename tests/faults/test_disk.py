@@ -29,7 +29,8 @@ def test_an_error_at_any_system_call_is_told_and_the_run_goes_on_afterwards(part
     do_run(make_config(), tmp_path / "first")  # the first run of a process makes the folder of the cache too
     with hook_calls(lambda number, name: None) as made:
         do_run(make_config(), tmp_path / "counted")
-    places = list(product(range(1, len(made) + 1), CODES))
+    # The lock makes its folder, the second call, which is there already: pathlib then ignores errors.
+    places = [(number, code) for number, code in product(range(1, len(made) + 1), CODES) if number != 2]
     for failing, code in list_part(places[:: in_soak(len(places) // 8, 1)], part):
         folder = tmp_path / f"{failing}-{code}"
 

@@ -92,6 +92,7 @@ def test_settings_of_the_command(text, parsed):
         ({"fraction": 1.5}, "`fraction`: input should be less than or equal to 1, got 1.5"),
         ({"momentum": 1}, "`momentum`: input should be less than 1, got 1"),
         ({"lr": float("inf")}, "`lr`: input should be a finite number, got inf"),
+        ({"augment": [{"x": 1}]}, "`augment.0`: input should be 'flip' or 'crop', got {'x': 1}"),
     ],
 )
 def test_bad_settings(settings, message):

@@ -118,7 +118,8 @@ class RunConfig(BaseModel):
     def _split_augment(cls, value: Any) -> Any:
         """Accept `flip,crop` as well as a list; either order is the same run."""
         names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value or []
-        return sorted(set(names), key=str, reverse=True) if isinstance(names, list | tuple) else names
+        is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        return sorted(set(names), reverse=True) if is_list else names
 
     @model_validator(mode="after")
     def _check_choices(self) -> "RunConfig":
