@@ -1,6 +1,5 @@
 """Settings chosen on validation data, by a search or a grid. Optuna proposes the settings and stores the study."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -32,7 +31,7 @@ from sfao.lab.run.loop import set_up
 from sfao.lab.run.pool import run_all
 from sfao.lab.run.presets import RECOMMENDED
 from sfao.lab.run.record import RECORD, Record, describe_dataset, load_record
-from sfao.lab.safe_io import open_file, parse_yaml
+from sfao.lab.safe_io import open_file, parse_json, parse_yaml
 from sfao.lab.streams.seeding import make_generator, slice_dataset
 from sfao.lab.streams.suite import BENCHMARKS
 
@@ -289,7 +288,7 @@ def _open_study(out: Path, description: Mapping[str, Any]) -> optuna.Study:
             lines = held.split(b"\n")[:-1]
     try:
         for line in lines:
-            json.loads(line)  # Optuna ignores a damaged last line until it has written another
+            parse_json(line)  # Optuna ignores a damaged last line until it has written another
         backend = JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal)))
         storage = optuna.storages.JournalStorage(backend)
         if storage.get_all_studies():  # `load_if_exists` writes into the journal even if the study is another

@@ -331,6 +331,7 @@ def throttle(send: Report) -> Report:
         nonlocal last
         if (now := time.monotonic()) - last >= UPDATE_SECONDS:
             last = now
-            send(update)
+            with suppress(OSError):  # the parent is gone: the listener stops the run, which saves its state
+                send(update)
 
     return report
