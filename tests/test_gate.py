@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import sfao
 from sfao.attachment import ATTACHED
 from sfao.decision import Decision
 from sfao.gate import Gate
@@ -162,3 +163,12 @@ def test_hooks_are_called_after_a_consolidation_that_succeeded():
     optimizer.consolidate(task(1), loss)
     assert seen == [1]
     copy.deepcopy(optimizer)
+
+
+def test_an_option_that_is_fixed_once_a_layer_is_made():
+    model = torch.nn.Linear(3, 2)
+    optimizer = sfao.SFAO(model)
+    optimizer.param_groups[0]["storage"] = "factored"
+    model(torch.ones(1, 3)).sum().backward()
+    with pytest.raises(ValueError, match="`storage` is fixed at 'dense' once a layer is made"):
+        optimizer.step()

@@ -13,7 +13,7 @@ from sfao.distributed import full_tensor, shard_like
 from sfao.graph_step import run_graphs
 from sfao.layers import Layer, check_model
 from sfao.memory.memory import check_norm, find_scale, full_precision, measure_norms, write_matrix
-from sfao.options import check_options, read_options
+from sfao.options import OPTIONS, check_options, read_options
 from sfao.projection import Projection
 from sfao.state import check_fingerprints
 
@@ -45,6 +45,10 @@ def apply_gate(gate: "Gate", groups: Sequence[dict[str, Any]]) -> None:
     for layer in gate.layers:
         if read_options(layer.options) != layer.checked_options:  # a schedule, say, has changed them
             check_options(layer.options)
+            before = dict(zip(OPTIONS, layer.checked_options, strict=True))
+            for name in ("storage", "rank", "memory_dtype"):
+                if layer.options[name] != before[name]:
+                    raise ValueError(f"`{name}` is fixed at {before[name]!r} once a layer is made, got another value")
             layer.checked_options = read_options(layer.options)
     if gate.fingerprints:
         check_fingerprints(gate)
